@@ -1,13 +1,13 @@
-"""Farandole: distributed deep-learning training. One core does the collectives; frameworks plug into it.
+"""Distributed deep-learning training: one core of collectives, and a plugin for each framework.
 
-Users of a framework import its plugin (`import farandole_torch as hvd`), which has all of these names too.
-`farandole.numpy` has the collectives for arrays, `farandole.plugin` the contract of plugins.
+Users of a framework import its plugin (`import farandole_torch as hvd`), which also has all names of this module.
+`farandole.numpy` has the collectives for arrays, and `farandole.plugin` the interface for plugins.
 """
 
 import sys as _sys
 import typing as _typing
 
-if _sys.version_info < (3, 10):  # noqa: UP036  # before anything is imported that such a Python cannot read
+if _sys.version_info < (3, 10):  # noqa: UP036  # before imports that an older Python cannot parse
     raise ImportError(
         f"Farandole needs Python 3.10 or newer, and this is {_sys.version.split()[0]}: with a newer one, "
         "python -m pip install farandole"

@@ -1,4 +1,4 @@
-"""Decides when a job is asked to end, and when it is killed. Pure: times and events in, actions out.
+"""Decides when the ranks get SIGTERM and SIGKILL. Pure: times and events in, actions out.
 
     a rank fails          1 s for the others to report what they see, SIGTERM, SIGKILL before the grace is over
     the user interrupts   that signal at once, SIGKILL after the grace or at a second Ctrl-C
@@ -23,7 +23,7 @@ CLOSED_STDOUT = 128 + signal.SIGPIPE
 
 @dataclass
 class Ending:
-    """The end of one job, as far as it is decided."""
+    """The end of one job, as decided so far."""
 
     grace_s: float
     began_at: float | None = None
@@ -62,12 +62,12 @@ class Ending:
         self._begin(now, now + self.grace_s, term_at=now, exit_code=CLOSED_STDOUT)
 
     def ranks_gone(self, now: float) -> None:
-        """No rank runs any more, but something they started does."""
+        """No rank is running, but processes that they started are."""
         if self._signal is None:
             self._begin(now, now + min(LEFTOVER_SECONDS, self.grace_s))
 
     def launcher_gone(self, now: float) -> None:
-        """There is nobody left to wait for."""
+        """The launcher is gone: kill the ranks at once."""
         self._begin(now, now, exit_code=128 + signal.SIGKILL)
 
     def term_due(self, now: float) -> bool:
@@ -78,11 +78,11 @@ class Ending:
         return True
 
     def kill_due(self, now: float) -> bool:
-        """True from when it is time for SIGKILL."""
+        """True once it is time for SIGKILL."""
         return self.kill_at is not None and now >= self.kill_at
 
     def given_up(self, now: float) -> bool:
-        """SIGKILL did not help."""
+        """True if processes have survived SIGKILL for too long."""
         return self.kill_at is not None and now >= self.kill_at + GIVE_UP_SECONDS
 
     def wait_at_most(self, now: float) -> float | None:

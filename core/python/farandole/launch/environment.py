@@ -1,4 +1,4 @@
-"""The only file of the launcher that reads the environment, and what it makes of it for a rank.
+"""Reads the environment, which no other file of the launcher does, and makes the environment of each rank.
 
 A rank finds (docs/guide/launching.md tells users the same):
 
@@ -7,10 +7,10 @@ A rank finds (docs/guide/launching.md tells users the same):
     FARANDOLE_ADDRESS    with several hosts: where other hosts reach this rank
     FARANDOLE_KEY_FILE   path to read the job's 32 secret bytes from
     HOROVOD_RANK ...       the same place for programs written for Horovod, see `_start/horovod_names.py`
-    FARANDOLE_JOINS        its number, where it joins an elastic job that runs already; its place is provisional then
-    FARANDOLE_MEMBERSHIP   of an elastic job: unix:<abstract socket name>, at which the launcher decides who goes on
-    FARANDOLE_STATUS_FILE  path of memory in which ranks and launcher tell each other of ends
-    RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT      as torchrun says it, for torch.distributed
+    FARANDOLE_JOINS        its number, if it joins a running elastic job; its place may then change
+    FARANDOLE_MEMBERSHIP   of an elastic job: unix:<abstract socket name> of the launcher
+    FARANDOLE_STATUS_FILE  path of the shared memory in which ranks and launcher record the ends of ranks
+    RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT     those of torchrun, for torch.distributed
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def given_variables(texts: Iterable[str], base: Mapping[str, str]) -> dict[str, 
 
 
 def for_other_hosts(base: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """The variables that travel to other hosts: all but those of this machine and login, then those of -x.
+    """The variables that are sent to other hosts: all but those of this machine and login, then those of -x.
 
     Lists of GPUs stay here, as each host numbers its own; `-x CUDA_VISIBLE_DEVICES` passes one on.
     """
@@ -174,7 +174,7 @@ def settings(base: Mapping[str, str]) -> Settings:
 
 
 def silence_s(base: Mapping[str, str]) -> float:
-    """After how many seconds a host that says nothing counts as lost. Raises SpecError."""
+    """Seconds of silence after which a host counts as lost. Raises SpecError."""
     try:
         return sockets.silence_timeout_s(base)
     except ValueError as error:
@@ -182,7 +182,7 @@ def silence_s(base: Mapping[str, str]) -> float:
 
 
 def check_backends(base: Mapping[str, str]) -> None:
-    """Refuse a list in FARANDOLE_BACKEND that every rank would refuse. Raises SpecError."""
+    """Raise SpecError for a list in FARANDOLE_BACKEND that every rank would refuse."""
     text = base.get("FARANDOLE_BACKEND", "")
     names = [name.strip() for name in text.removesuffix(",").split(",")] if text else []
     for name in names:
@@ -200,7 +200,7 @@ def check_backends(base: Mapping[str, str]) -> None:
 
 
 def without_outer_job(base: Mapping[str, str]) -> dict[str, str]:
-    """Drop what another launcher told *us* about its job: our ranks have other numbers.
+    """Drop the variables of an outer launcher, whose numbers of ranks are not those of this job.
 
     Settings (FARANDOLE_TIMEOUT, OMPI_MCA_* set by hand, SLURM_JOB_ID) stay.
     """

@@ -1,9 +1,8 @@
-"""What happens to a job, as typed events. They cross processes as messages (frames.py); sentences are for people only.
+"""The events of a job, typed. Between processes they are messages (frames.py); sentences are for people only.
 
     {"kind": "RankEnded", "version": 1, "rank": 1, "host": "h1", "pid": 4711, "exit_code": 3, ...}
 
-Readers skip events and fields that they do not know. A field that is removed, or gets another meaning, makes a new
-version.
+Readers skip unknown events and fields. Removing a field, or changing its meaning, makes a new version.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Event:
 
 @dataclass(frozen=True)
 class RankStarted(Event):
-    """The process of a rank runs. An elastic job numbers ranks as they are started."""
+    """A rank's process has started. An elastic job numbers ranks in the order of their start."""
 
     rank: int
     host: str
@@ -92,7 +91,7 @@ class JobEnded(Event):
         return text.encode(errors="surrogateescape").decode(errors="replace")
 
     def on_screen(self, label: str) -> str:
-        """The same for people, with what the lines of the launcher and of the culprit begin with."""
+        """The same for people, with the prefixes of the launcher's lines and of the culprit's."""
         lines = [f"{label} {each}" for each in self.last_lines if not self.are_shown]
         own = [f"farandole: {each}" for each in self.sentences]
         return "\n".join([*own[:1], *lines, *own[1:]])
@@ -108,7 +107,7 @@ _KINDS = {kind.__name__: kind for kind in (RankStarted, RankEnded, MembershipCha
 
 
 def read(message: frames.Message) -> Event | None:
-    """The event of a message; None for one that this version does not know. Raises ValueError for what is no event."""
+    """The event of a message; None if this version does not know it. Raises ValueError for an invalid event."""
     if not isinstance(message.get("version"), int):
         raise ValueError(f"{message!r:.60} is no event")
     kind = _KINDS.get(message["kind"])

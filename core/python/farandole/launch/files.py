@@ -1,4 +1,4 @@
-"""Files that users write for the launcher, as text and as YAML: each way to fail is one sentence."""
+"""Reads files that users write for the launcher, as text and as YAML; each failure is one sentence."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Nothing stays behind: the process tree, and two launcher processes that clean up after each other.
+"""Leaves no process of a job behind: the process tree, and two launcher processes that clean up after each other.
 
     farandole run           the outer process: what the user, the shell and `kill` see
-      |                     passes signals on, waits; cleans up should the inner one die
+      |                     passes signals on, waits; cleans up if the inner one dies
       +-- inner process     own session: starts and supervises the ranks; cleans up when the outer one is gone
             +-- rank 0      own session, dies with the inner process (PR_SET_PDEATHSIG)
             +-- rank 1 ...
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_SWEEP_SECONDS = 3.0  # a process that survives SIGKILL for so long sits in the kernel; waiting longer helps nobody
+_SWEEP_SECONDS = 3.0  # a process that survives SIGKILL for so long is stuck in the kernel; waiting longer does not help
 INTERNAL_ERROR = 70
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -60,14 +60,14 @@ def become_subreaper() -> None:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """In a new child: SIGKILL when the parent is gone, also if it went before this call."""
+    """In a new child: get SIGKILL when the parent dies, even if it died before this call."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os._exit(128 + signal.SIGKILL)
 
 
 def become_child(parent_pid: int, cores: Collection[int] = ()) -> None:
-    """In a new child that executes a program: it ends with us, and signals are as usual but for nohup's SIGHUP."""
+    """In a new child, before exec: die with the parent, and reset all signals but nohup's SIGHUP."""
     die_with_parent(parent_pid)
     if cores:
         os.sched_setaffinity(0, cores)
@@ -80,7 +80,7 @@ def become_child(parent_pid: int, cores: Collection[int] = ()) -> None:
 def start_child(
     args: Sequence[str], has_threads: bool = False, cores: Collection[int] = (), **options: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a program that ends with us, in a session of its own. Raises OSError.
+    """Start a program in its own session, which ends with this process. Raises OSError.
 
     REQUIRES one thread and signals of HANDLED blocked, unless the launcher `has_threads`: then nothing may run
     between fork and exec, so another Python (`main`) becomes the program, which takes 50 ms.
@@ -105,9 +105,9 @@ def _nobody(_pid: int) -> bool:
 
 
 def signal_descendants(signum: int, spare: Callable[[int], bool] = _nobody) -> list[int]:
-    """Send `signum` to our descendants but the children to `spare` and theirs. Returns the ids it reached.
+    """Signal all descendants, except those of the children in `spare`. Returns the process ids.
 
-    REQUIRES that nobody reaps at the same time.
+    REQUIRES: no other thread reaps at the same time.
     """
     import psutil  # late: most jobs end without anything left to look for
 
@@ -129,14 +129,14 @@ def signal_descendants(signum: int, spare: Callable[[int], bool] = _nobody) -> l
 
 
 def sweep(spare: Callable[[int], bool] = _nobody) -> None:
-    """SIGKILL descendants until none is left but those spared."""
+    """SIGKILL descendants until only the spared ones are left."""
     deadline = time.monotonic() + _SWEEP_SECONDS
     while _has_children() and signal_descendants(signal.SIGKILL, spare) and time.monotonic() < deadline:
         time.sleep(0.005)
 
 
 def _has_children() -> bool:
-    """Reaps the dead ones on the way."""
+    """Returns whether there are children; reaps dead ones."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -155,17 +155,17 @@ def _children_before_us() -> set[int]:
 
 
 def tell_user(ended: JobEnded) -> None:
-    """Print how a job has ended, where no supervisor does."""
+    """Print how a job has ended, if no supervisor does."""
     for sentence in ended.sentences:
         print(f"farandole: {sentence}", file=sys.stderr)
 
 
 def run_guarded(*works: Callable[[int], int], end: Callable[[JobEnded], None] = tell_user) -> int:
-    """Run each `work(lifeline)` in an inner process of its own, one after the other, up to the first that fails.
+    """Run each `work(lifeline)` in its own inner process, one after the other, until one fails.
 
-    Returns the exit code of the last that ran; 128 + signal where the user ended the job between two of them.
-    The descriptor `lifeline` is at end-of-file when the outer process is gone. `end` tells how a job has ended that the
-    inner process cannot tell about.
+    Returns the exit code of the last one; 128 + signal if the user ended the job between two of them.
+    The descriptor `lifeline` is at end-of-file when the outer process is gone. `end` reports the end of a job if the
+    inner process cannot.
     REQUIRES one thread. A work starts with the signals of HANDLED blocked.
     """
     _fill_standard_descriptors()
@@ -235,7 +235,7 @@ def _be_inner(work: Callable[[int], int], lifeline: int) -> None:
 
 
 def _pass_signals_on(inner_pid: int, own_pid: int, interruptions: list[int]) -> None:
-    """Send what the user sends to the inner process; note in `interruptions` the signals that end a job."""
+    """Forward signals to the inner process; append those that end a job to `interruptions`."""
 
     def forward(signum: int, _frame: FrameType | None) -> None:
         if signum in ENDING:
@@ -255,7 +255,7 @@ def _pass_signals_on(inner_pid: int, own_pid: int, interruptions: list[int]) -> 
 
 
 def _wait_for(inner_pid: int) -> int:
-    """Exit code of the inner process, or minus the signal that killed it. Reaps whatever else ends before."""
+    """Exit code of the inner process, or minus the signal that killed it. Reaps other children meanwhile."""
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == inner_pid:

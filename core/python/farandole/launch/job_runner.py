@@ -1,4 +1,4 @@
-"""One job from its plan to its exit code: what `farandole run` does once the options are understood."""
+"""Runs one planned job and returns its exit code: `farandole run` after its options are parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks are started with on this machine: the command, the job's secret, ports that are held for them."""
+"""The parts of a start on this machine: the command, the job's key, ports that are reserved."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ def path_for_ranks(descriptor: int) -> str:
 
 
 def make_store() -> str:
-    """An abstract Unix socket name that nobody can guess, for rank 0 to bind."""
+    """A random abstract Unix socket name for rank 0 to bind."""
     return f"unix:farandole-{os.urandom(16).hex()}"
 
 
 def reserve_port(address: str = "127.0.0.1") -> socket.socket:
     """Holds a port of this machine for rank 0, which can listen there: torch.distributed asks for its number.
 
-    As long as the socket is open the kernel gives the port to nobody who does not name it.
+    As long as the socket is open, the kernel does not assign the port to a process that asks for any port.
     """
     reserved = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,7 +1,7 @@
-"""The membership of an elastic job, which the launcher decides about, since it sees the ends of all ranks.
+"""The membership of an elastic job. The launcher decides it, because it sees the ends of all ranks.
 
-`Lease` decides and is pure; `MembershipServer` is this host's end of the channels to its ranks. The other end is
-_elastic/lease.py; docs/design/elastic.md has the whole.
+`Lease` makes the decisions and is pure; `MembershipServer` is this host's end of the channels to its ranks. The other
+end is _elastic/lease.py; docs/design/elastic.md explains the protocol.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Answer = tuple[int, Message]
 
 @dataclass
 class Lease:
-    """The membership of one job. Ranks are those of the start, which processes keep as numbers."""
+    """The membership of one job. Ranks are member numbers: those of the start, then of new ranks."""
 
     size: int
     min_np: int
@@ -52,7 +52,7 @@ class Lease:
         self.members = tuple(range(self.size))
 
     def survives(self, rank: int, is_mistake: bool = False) -> bool:
-        """Returns whether the others go on without this rank. A mistake of the program would come again."""
+        """Returns whether the others go on without this rank. An error of the program would happen again."""
         others = [each for each in self.living if each != rank]
         if rank not in self.members:  # one that has not joined yet
             return not self._why
@@ -60,7 +60,7 @@ class Lease:
         return is_possible and len(others) >= self._fewest
 
     def reason_against(self, rank: int) -> str:
-        """The sentence about the others' not going on without this rank, which has failed."""
+        """Why the others cannot go on without this rank, which has failed."""
         if self._why:
             return self._why
         left = [each for each in self.living if each != rank]
@@ -84,7 +84,7 @@ class Lease:
 
     @property
     def _fewest(self) -> int:
-        """So many ranks must be left: one, which has the state, where others can take the places of the lost ones."""
+        """The ranks that must be left: one, which has the state, if new ranks can replace the lost ones."""
         return 1 if self.may_grow() else self.min_np
 
     def can_spare(self, ranks: Collection[int]) -> bool:
@@ -92,20 +92,20 @@ class Lease:
         return len([each for each in self.living if each not in ranks]) >= self.min_np
 
     def has_left(self, rank: int) -> bool:
-        """Returns whether this rank said that it leaves, as it was told to."""
+        """Returns whether this rank has announced that it leaves, as requested."""
         return rank in self._left
 
     def has_finished(self, rank: int) -> bool:
-        """Returns whether the end of this rank, without an error, means that its program has come to its end."""
+        """Returns whether this rank, which ended without an error, has finished its program."""
         return rank in self.members and rank not in self._left
 
     def has_lost(self, ranks: Collection[int]) -> bool:
-        """Returns whether all others have reported, some of them that they have lost one of these ranks."""
+        """Returns whether all others have reported, and some of them have lost one of these ranks."""
         suspects = {each for report in self._reports.values() for each in report["suspects"]}
         return not suspects.isdisjoint(ranks) and set(self._late()) <= set(ranks)
 
     def hear(self, rank: int, message: Message, now: float) -> list[Answer]:
-        """A rank's message. Raises KeyError, TypeError or ValueError for what is none."""
+        """Handle a rank's message. Raises KeyError, TypeError or ValueError for an invalid one."""
         if message["kind"] == "hello":
             self._about[rank] = {name: message["about"][name] for name in ("host", "host_name", "pid")}
         elif message["kind"] == "begin":
@@ -134,12 +134,12 @@ class Lease:
         return self._decide()
 
     def give_up(self, why: str) -> list[Answer]:
-        """The job ends: whoever asks for another epoch is told why."""
+        """The job ends: ranks that ask for another epoch get the reason."""
         self._why = self._why or why
         return self._decide()
 
     def next_due(self, now: float) -> float | None:
-        """In how many seconds `tick` is wanted."""
+        """Seconds until `tick` must be called."""
         if self._is_short:
             return 0.0 if self._short_since is None else max(0.0, self._short_since + self.timeout_s - now)
         if self._reported_at is None:
@@ -149,7 +149,7 @@ class Lease:
         return max(0.0, self._reported_at + min(limits) - now)
 
     def overdue(self, now: float) -> tuple[str, list[int]]:
-        """The ranks to kill, since the others would wait for ever, and a sentence for the user. Each is named once."""
+        """The ranks to kill, because the others would wait forever, and a sentence for the user. Each is named once."""
         if self._reported_at is None or self._why or now - self._reported_at < self.timeout_s:
             return "", []
         late = self._late()
@@ -233,7 +233,7 @@ class Lease:
         return answers + self._form_epoch(chosen)
 
     def _fall_short(self, chosen: tuple[int, ...]) -> list[Answer]:
-        """These are too few. They wait, if others may come; ranks that leave need not."""
+        """Too few ranks are left. They wait if others may join, except those that leave."""
         if not self.may_grow():
             return self.give_up(f"{self._too_few(chosen)}; {_RESTART}")
         leaving = [rank for rank in self._reports if rank not in chosen]
@@ -266,7 +266,7 @@ class Lease:
         return f"{are_left}{which}, and --min-np asks for {self.min_np}"
 
     def _send_home(self) -> list[Answer]:
-        """Newcomers whose job has ended meanwhile."""
+        """Dismiss new ranks whose job has ended meanwhile."""
         if self.living or not self._newcomers:
             return []
         waiting, self._newcomers = self._newcomers, {}
@@ -302,7 +302,7 @@ def _content(message: Message) -> Message:
 
 
 class MembershipServer:
-    """Listens for the ranks of this host and hands on what they say. A process of another user is not heard."""
+    """Receives the messages of the ranks of this host. Processes of other users are ignored."""
 
     def __init__(self, selector: selectors.BaseSelector, hear: Callable[[int, Message], None]) -> None:
         """Raises OSError."""
@@ -315,13 +315,13 @@ class MembershipServer:
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def drain(self) -> None:
-        """Hear all that has been said until now: a rank's end is judged by what the ranks said before it."""
+        """Handle all messages that have arrived: a rank's end is judged by the messages before it."""
         self._accept()
         for connection in list(self._accepted):
             self._read(connection)
 
     def send(self, rank: int, message: Message) -> None:
-        """To a rank of this host; nothing happens where it is gone."""
+        """Send to a rank of this host, if it is still there."""
         connection = self._connections.get(rank)
         if connection is not None:
             try:

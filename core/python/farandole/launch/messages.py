@@ -1,7 +1,6 @@
-"""Words of users in the launcher's messages, and the names by which the command and its options are called there.
+"""Quotes user input in the launcher's messages, and names the command and its options there.
 
-A host name or a key of a file may hold anything. As printed here, it does not end the line and does not reach the
-terminal as a command.
+A host name or a key of a file may contain anything. Quoted, it can neither end the line nor control the terminal.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Source:
 
     rank: int
     pending: bytearray = field(default_factory=bytearray)  # the line it has not finished
-    progress: bool = False  # it is overwritten as it goes: it holds a carriage return
+    progress: bool = False  # it holds a carriage return, so later bytes overwrite earlier ones
     shown_bytes: int = 0  # of pending, on a PlainScreen
     waiting_since: float | None = None  # pending holds bytes that no screen shows
 
@@ -141,7 +141,7 @@ class PlainScreen(Screen):
         return self._end_open_line() + self._prefixed(source, rest) if rest else b""
 
     def unfinished(self, source: Source, now: float) -> bytes:
-        """The bytes that are new of a progress bar or a question."""
+        """The new bytes of a progress bar or a question."""
         if source.waiting_since is None or not (self._may_open(source) and self._is_worth_showing(source, now)):
             return b""
         text = bytes(source.pending[source.shown_bytes :])

@@ -1,4 +1,4 @@
-"""From a spec to a job that can start: who runs where, in which environment, and what else is served."""
+"""Turns a spec into a job that can start: the host of each rank, the environment, and what is served beside."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Caller:
-    """The program that has called `farandole.launch.run`, as descriptors that it has handed to us."""
+    """The program that called `farandole.launch.run`, as the descriptors that it passed."""
 
     call: int  # memory with the function of `farandole.run` and its arguments; -1: none
     pipe: int  # for events, and for what its ranks leave
@@ -158,7 +158,7 @@ def plan(
 
 
 def hints(planned: Job) -> list[str]:
-    """Sentences about variables that do not do what they seem to."""
+    """Sentences about variables whose effect is not what the user may expect."""
     from farandole.launch import horovod
     from farandole.observe.doctor.settings import likely_slips
 
@@ -212,7 +212,7 @@ def _slots_here(base: Mapping[str, str]) -> int:
 
 
 def _of_nodes(nodes: NodeOptions) -> _Layout:
-    """Where the ranks run if all nodes have as many as this one."""
+    """Where the ranks run, if all nodes have as many as this one."""
     alike = [placement.HostSlots(f"node {number}", nodes.slots) for number in range(nodes.count)]
     return _Layout(placement.place(nodes.count * nodes.slots, alike), environment.local_names())
 

@@ -40,21 +40,21 @@ class Rank:
 
 
 class Listener(Protocol):
-    """Who judges about the ranks of this host: its own supervisor, or through an agent the launcher elsewhere."""
+    """Hears about the ranks of this host: the supervisor here, or, through the agent, the launcher on another host."""
 
     def note_death(self, death: rank_exit.Death) -> None:
         """A rank has ended."""
 
     def hear_member(self, rank: int, message: Message) -> None:
-        """A rank says something about the membership of its elastic job."""
+        """A rank has sent a message about the membership of its elastic job."""
 
     def note_snapshot(self, snapshot: Snapshot, now: float) -> None:
-        """The ranks of this host were looked at."""
+        """A snapshot of the ranks of this host is there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """All that the ranks of this host are started with, but for their places."""
+    """The parameters with which the ranks of this host start, except their places."""
 
     command: Sequence[str]
     base: dict[str, str]  # the environment
@@ -72,14 +72,14 @@ class Start:
 
 @dataclass(eq=False)
 class Children:
-    """The ranks of this host, which are our children. Their key and records live as long as this process."""
+    """The ranks of this host, which are children of this process. Their key and records live as long as it does."""
 
     supervisor: Supervisor
     listener: Listener
     records: RankRecords = field(init=False)
     alive: dict[int, Rank] = field(default_factory=dict)  # by process
     on_other_child: Callable[[int, int], None] = lambda _pid, _code: None  # one that is no rank has ended
-    others_may_come: bool = False  # so without ranks nothing needs to be cleaned up yet
+    others_may_come: bool = False  # so there is nothing to clean up without ranks
     _start: Start = field(init=False)
     _common: dict[str, Any] = field(default_factory=dict)  # to the environments of all
     _server: MembershipServer | None = None  # of an elastic job
@@ -135,7 +135,7 @@ class Children:
                 os.killpg(pid, signal.SIGKILL)
 
     def ask_to_leave(self, ranks: Collection[int]) -> None:
-        """Tell these ranks by SIGTERM that their places go; they leave an elastic job at its next commit."""
+        """SIGTERM ranks whose slots are gone; they leave an elastic job at its next commit."""
         for pid in self._pids_of(ranks):
             self._asked.add(pid)
             with contextlib.suppress(PermissionError):
@@ -145,7 +145,7 @@ class Children:
         return [pid for pid, each in self.alive.items() if each.placement.rank in ranks]
 
     def forget(self) -> None:
-        """All is told: remove what the ranks left for readers."""
+        """After the last report: remove the files that the ranks left for readers."""
         if self._flights:
             self._flights.remove()
 
@@ -172,7 +172,7 @@ class Children:
             self.supervisor.go_on()
 
     def _ends_by_itself(self, pid: int) -> bool:
-        """The rank has said that it ends: its own exit code is worth waiting for."""
+        """Returns whether the rank has announced its end, so that waiting for its exit code makes sense."""
         return self.records.parting(self.alive[pid].placement.rank) is not None
 
     def reap(self, now: float) -> None:
@@ -186,14 +186,16 @@ class Children:
             asked = pid in self._asked
             self._record_death(rank, code, now, asked)
             if asked and pid not in self._asked_groups:
-                self._asked_groups.add(pid)  # a wrapper script went; its program should have its chance to end well too
+                self._asked_groups.add(
+                    pid
+                )  # a wrapper script has ended; its program gets the time to end by itself, too
                 with contextlib.suppress(PermissionError):
                     os.killpg(pid, signal.SIGTERM)  # the dead leader, not yet reaped, keeps the group's id ours
         if self._children_left and not (self.alive or self._leftovers_reported or self.others_may_come):
             self._leave_nothing(now)
 
     def _dead_children(self) -> Iterator[tuple[int, int]]:
-        """(pid, exit code or minus signal) of each; it is reaped when the next is asked for."""
+        """Yield (pid, exit code or minus signal) of each dead child; it is reaped when the next one is requested."""
         while True:
             try:
                 info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -244,14 +246,14 @@ class Children:
 
 
 def _cores_of(placement: Placement, cores: Sequence[int]) -> list[int]:
-    """The cores of a rank that is bound: its share of these. Where there are more ranks than cores, they take turns."""
+    """The cores of a rank that is bound: its share of these. With more ranks than cores, ranks share them."""
     share = max(1, len(cores) // placement.local_size)
     first = placement.local_rank * share % len(cores)
     return list(cores[first : first + share])
 
 
 def _fork(start: Start, placement: Placement, environment: Mapping[str, str], has_threads: bool) -> Rank:
-    """Start one rank; rank 0 gets our stdin, unless that is for nobody.
+    """Start one rank; rank 0 gets the stdin of this process, unless no rank does.
 
     A rank that calls a function has two more arguments: where it reads that, and the descriptor for its outcome.
     Raises SpecError if it cannot be executed, OSError if there is no room for one more process.

@@ -1,4 +1,4 @@
-"""The end of a rank: what is known of it, and how an agent tells its launcher. Pure."""
+"""The end of a rank: the known facts, and their form as a message from an agent to its launcher. Pure."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Death:
 
     @property
     def failed(self) -> bool:
-        """By itself, with an error."""
+        """Returns whether it ended by itself with an error."""
         return self.code != 0 and not self.asked
 
 
 def to_message(death: Death, joins: int) -> dict[str, Any]:
     """The content of the message about a death: an agent tells its launcher, which tells the other agents.
 
-    Times travel as distances, since hosts' clocks differ.
+    Times are sent as ages, because the hosts' clocks differ.
     """
     report = death.report
     return {

@@ -1,6 +1,6 @@
-"""The slots of an elastic job's ranks: a slot whose rank was lost gets a new one, after a while. Pure.
+"""The slots of an elastic job's ranks: a slot whose rank was lost gets a new one, after a pause. Pure.
 
-Hosts come with slots, get more or fewer, and go with them.
+Hosts with slots come and go, and the number of their slots may change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MOST_STARTS = 1_000  # of ranks beside those of the start
 
 @dataclass(frozen=True)
 class Backoff:
-    """How long a slot stays empty: twice as long after each loss, up to the most. Seconds."""
+    """How long a slot stays empty, in seconds: doubled after each loss, up to `most_s`."""
 
     least_s: float = 1.0
     most_s: float = 60.0
@@ -40,7 +40,7 @@ class _Slot:
 
 @dataclass
 class RankSlots:
-    """The slots of one job. Ranks are numbers of processes: those of the start, then of the newcomers."""
+    """The slots of one job. Ranks are member numbers: those of the start, then of new ranks."""
 
     placements: list[Placement]
     max_np: int
@@ -55,11 +55,11 @@ class RankSlots:
 
     @property
     def capacity(self) -> int:
-        """How many numbers there may be."""
+        """The largest possible number of members."""
         return len(self.placements) + MOST_STARTS
 
     def lost(self, rank: int, now: float) -> None:
-        """The process of this number has failed. A slot where one has lived for long is as good as new."""
+        """The process of this number has failed. If it has run for long, earlier losses of its slot are forgotten."""
         for slot in self._slots:
             if slot.rank == rank and slot.free_at is None:
                 lived_long = now - slot.began_at > self.backoff.most_s
@@ -67,19 +67,19 @@ class RankSlots:
                 slot.free_at = now + self.backoff.pause_s(slot.losses)
 
     def came(self, rank: int) -> None:
-        """This newcomer wants to join."""
+        """This new rank asks to join."""
         for slot in self._slots:
             slot.is_awaited &= slot.rank != rank
 
     def overdue(self, now: float, limit_s: float) -> list[tuple[int, str]]:
-        """The newcomers that did not come within that time, and their hosts. Each is named once."""
+        """The new ranks that have not asked to join in time, and their hosts. Each is named once."""
         late = [slot for slot in self._slots if self._is_awaited(slot) and now - slot.began_at >= limit_s]
         for slot in late:
             slot.is_awaited = False
         return [(slot.rank, slot.host) for slot in late]
 
     def next_overdue(self, now: float, limit_s: float) -> float | None:
-        """In how many seconds `overdue` may return one."""
+        """Seconds until `overdue` may return one."""
         times = [slot.began_at + limit_s - now for slot in self._slots if self._is_awaited(slot)]
         return max(0.0, min(times)) if times else None
 
@@ -93,7 +93,7 @@ class RankSlots:
         return [slot.rank for slot in sorted(on_host, key=lambda slot: slot.local_rank)]
 
     def resize(self, host: str, count: int, now: float) -> list[int]:
-        """The host has so many slots from now on. Returns the ranks that lose theirs: the last of `taken`."""
+        """Set the number of slots of this host. Returns the ranks that lose theirs: the last of `taken`."""
         on_host = sorted((slot for slot in self._slots if slot.host == host), key=lambda slot: slot.local_rank)
         unused = (number for number in range(MAX_RANKS) if number not in {slot.local_rank for slot in on_host})
         self._slots += [_Slot(host, next(unused), -1, free_at=now) for _ in range(count - len(on_host))]
@@ -103,7 +103,7 @@ class RankSlots:
         return [slot.rank for slot in surplus if slot.free_at is None]
 
     def usable(self, now: float) -> int:
-        """How many slots are taken, or may be now."""
+        """The number of slots that are taken or may be filled now."""
         return sum(slot.free_at is None or slot.free_at <= now for slot in self._slots)
 
     @property
@@ -117,7 +117,7 @@ class RankSlots:
         return self.may_start or any(map(self._is_awaited, self._slots))
 
     def stop(self) -> None:
-        """No new ranks: the job comes to its end, or its next change would end it."""
+        """Start no more ranks: the job is ending, or its next change would end it."""
         self._stopped = True
 
     def close(self, host: str) -> None:
@@ -125,14 +125,14 @@ class RankSlots:
         self._slots = [slot for slot in self._slots if slot.host != host]
 
     def next_due(self, now: float, running: int) -> float | None:
-        """In how many seconds `due` may return one."""
+        """Seconds until `due` may return one."""
         if not self.may_start or running >= self.max_np:
             return None
         times = [slot.free_at - now for slot in self._slots if slot.free_at is not None]
         return max(0.0, min(times)) if times else None
 
     def due(self, now: float, running: int) -> Placement | None:
-        """The slot of a rank to start now, where `running` ranks run. It counts as started."""
+        """The slot of a rank to start now, given `running` ranks. It then counts as started."""
         free = [slot for slot in self._slots if slot.free_at is not None and slot.free_at <= now]
         if not free or running >= self.max_np or not self.may_start:
             return None

@@ -1,4 +1,4 @@
-"""From the ranks' pipes to our own stdout and stderr, to a log file per rank, and to the memory of their last lines."""
+"""Copies the ranks' output to stdout and stderr and to a log file per rank, and remembers their last lines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class OutputOptions:
 
 @dataclass(eq=False)
 class Pipe:
-    """One pipe from a rank. It is not read while the writer of what it brings is full."""
+    """One pipe from a rank. It is not read while the writer of its data is full."""
 
     descriptor: int
     writer: Writer | Outgoing
@@ -101,7 +101,7 @@ class Pipes:
         return True
 
     def drain(self, now: float) -> None:
-        """All ranks are gone: read what their pipes still hold and close them, whoever else has them open."""
+        """All ranks are gone: read what is left in their pipes and close them, even if others have them open."""
         for pipe in list(self.open):
             if not pipe.writer.full and not self.read(pipe, now):
                 self._close(pipe)
@@ -193,12 +193,12 @@ class Relay:
         return out, err
 
     def start(self) -> None:
-        """Begin to write what is there and what comes. REQUIRES that nothing is forked any more."""
+        """Start writing. REQUIRES: no process is forked afterwards."""
         for writer in self._writers:
             writer.start()
 
     def say(self, message: str) -> None:
-        """Print lines of our own on stderr, never inside a rank's line."""
+        """Print the launcher's own lines on stderr, never inside a rank's line."""
         lines = (message + "\n").encode(errors="surrogateescape")
         self._stderr.writer.write(self._stderr.screen.lines(self._us, lines))
 
@@ -208,7 +208,7 @@ class Relay:
             self._program.write(event.to_frame())
 
     def end(self, ended: JobEnded) -> None:
-        """Tell how the job has ended: the program that runs it, or the user."""
+        """Report how the job has ended, to the program that runs it or to the user."""
         if self.options.program >= 0:
             self.emit(ended)
             return
@@ -216,7 +216,7 @@ class Relay:
             self.say(ended.on_screen(name_of_rank(ended.culprit or 0, self.options.hosts)))
 
     def status(self, text: str) -> None:
-        """Show what we wait for, where stderr is a terminal; "": nothing any more."""
+        """Show a status line if stderr is a terminal; "" removes it."""
         if isinstance(self._stderr.screen, TerminalScreen) and text.encode() != bytes(self._waiting.pending):
             self._stderr.writer.write(self._stderr.screen.status(self._waiting, text))
 
@@ -227,7 +227,7 @@ class Relay:
     def shows_tail(self, rank: int, most_lines: int, has_raised: bool = False) -> bool:
         """Tell whether a rank's tail is in sight above our messages, with at most `most_lines` of others after it.
 
-        The same lines of another rank will do: all ranks fail of one mistake, mostly.
+        The same lines of another rank count, too: usually all ranks fail with the same error.
         `has_raised`: an exception has ended the rank; then its last line, the exception's, is enough.
         """
         tail = list(self._tails.get(rank, ()))[-1 if has_raised else 0 :]
@@ -238,7 +238,7 @@ class Relay:
 
     @property
     def stdout_error(self) -> OSError | None:
-        """Why stdout takes nothing any more."""
+        """The error that ended writing to stdout, or None."""
         return self._stdout.writer.error
 
     @property
@@ -247,11 +247,11 @@ class Relay:
         return all(writer.idle for writer in self._writers)
 
     def wait_at_most(self) -> float | None:
-        """In how many seconds `tick` is wanted."""
+        """Seconds until `tick` must be called."""
         return QUIET_SECONDS / 2 if any(stream.source.waiting_since is not None for stream in self._shown) else None
 
     def tick(self, now: float) -> None:
-        """Show unfinished lines whose time has come; stop or go on reading as the writers get on."""
+        """Show unfinished lines that are due; pause and resume reading as the writers fall behind and catch up."""
         for stream in self._shown:
             if stream.source.waiting_since is not None:
                 stream.destination.writer.write(stream.destination.screen.unfinished(stream.source, now))
@@ -268,7 +268,7 @@ class Relay:
         self._program.write(frames.output(rank, frames.OUTCOME, data))
 
     def finish(self, stream: Stream) -> None:
-        """Nothing more comes from it."""
+        """The stream has ended."""
         self._pass_on(stream, stream.source.rest())
         self._shown.remove(stream)
 
@@ -306,7 +306,7 @@ class Relay:
 
 
 class Forwarder(Relay):
-    """The relay of an agent: what its ranks write goes to the launcher as it comes; the launcher makes lines of it."""
+    """The relay of an agent: passes the output of its ranks on to the launcher, which splits it into lines."""
 
     def __init__(self, options: OutputOptions, selector: selectors.BaseSelector, out: Outgoing) -> None:
         self.options, self.pipes, self._out = options, Pipes(selector), out
@@ -328,12 +328,12 @@ class Forwarder(Relay):
         """Writes without a thread, since ranks are still to be forked."""
 
     def say(self, message: str) -> None:
-        """Lines of our own: ssh shows them to the launcher, which shows them if the host is lost."""
+        """Print the agent's own lines: ssh passes them to the launcher, which shows them if the host is lost."""
         print(message, file=sys.stderr, flush=True)
 
     @property
     def stdout_error(self) -> OSError | None:
-        """The agent itself notices that the launcher gets nothing any more."""
+        """None: the agent itself notices a lost connection."""
         return None
 
     @property

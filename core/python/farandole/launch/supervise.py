@@ -1,4 +1,4 @@
-"""The loop around a running job: the output of its ranks, their deaths, the user's signals, the end.
+"""The loop that runs a job: output of the ranks, their deaths, the user's signals, the end.
 
 One thread; it never blocks but in select. Two things wake it: a pipe (signals as their number, writers as 0) and the
 lifeline to the outer process (guard.py). ending.py and failure_report.py decide; this file acts, through `Ranks`,
@@ -29,7 +29,7 @@ from farandole.observe.snapshot import Snapshot, snapshot_of
 from farandole.observe.watch import JobWatch
 
 KILL_EVERY_SECONDS = 0.02
-RESTART = -1  # with fewer hosts
+RESTART = -1  # the start is repeated with fewer hosts
 _LINES_IN_VIEW = 8  # of others after a rank's last line, so that the user still sees it
 _TRACEBACKS_IN_VIEW = 40  # likewise after a traceback, which is easier to find
 _LEAVE_AFTER_SECONDS = 1.0  # a job that was interrupted waits so long for a stuck stdout
@@ -39,7 +39,7 @@ _OF_THE_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)  # a terminal sends these to 
 
 
 class Ranks(Protocol):
-    """The ranks of a supervisor, wherever they run."""
+    """The ranks of a supervisor, on this host or others."""
 
     @property
     def anything_left(self) -> bool:
@@ -50,37 +50,37 @@ class Ranks(Protocol):
         """How many ranks run."""
 
     def reap(self, now: float) -> None:
-        """Note who has ended since the last call, by `Supervisor.note_death`."""
+        """Call `Supervisor.note_death` for each rank that has ended since the last call."""
 
     def tell(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
-        """Signal the ranks. `groups`: and what they started; `spare_ending`: but those that end by themselves."""
+        """Signal the ranks. `groups`: also what they started; `spare_ending`: except ranks that end by themselves."""
 
     def kill(self) -> None:
-        """SIGKILL all that is left. Is called again and again until nothing is."""
+        """SIGKILL all processes that are left. Called repeatedly until none is."""
 
     def act(self, now: float) -> None:
         """Do whatever is due now."""
 
     def next_due(self, now: float) -> float | None:
-        """In how many seconds `act` is wanted."""
+        """Seconds until `act` must be called."""
 
 
 class Members(Protocol):
     """The ranks of an elastic job."""
 
     def evict(self, rank: int) -> None:
-        """SIGKILL a rank, and what it has started: the others wait for it in vain."""
+        """SIGKILL a rank that the others wait for in vain, and what it has started."""
 
     def tell_member(self, rank: int, message: Message) -> None:
         """Send a rank a message about the membership."""
 
     def start_newcomer(self, placement: Placement) -> None:
-        """Start a rank that joins the job. Raises OSError where there is no room for one more process."""
+        """Start a rank that joins the job. Raises OSError if no process can be started."""
 
 
 @dataclass
 class Supervisor:
-    """Runs one job to its end. Make it before the ranks, set `ranks`, call `run` once.
+    """Runs one job to its end. Create it before the ranks, set `ranks`, call `run` once.
 
     Some ranks have their own way to take the user's signals (`on_signal`; 0 is a writer that has got on), the end of
     the outer process (`on_orphaned`), and the end of the job (`conclude`, which returns None where it begins anew).
@@ -121,7 +121,7 @@ class Supervisor:
     # The loop
 
     def run(self) -> int:
-        """Until nothing of the job is left and all its output is written. Returns the exit code of the job."""
+        """Run until no process of the job is left and all output is written. Returns the exit code of the job."""
         signal.pthread_sigmask(signal.SIG_UNBLOCK, guard.HANDLED)
         self.relay.start()
         while self.ranks.anything_left and not self.ending.given_up(time.monotonic()):
@@ -168,7 +168,7 @@ class Supervisor:
             os.write(self._wake_writer, b"\0")
 
     def _leaves(self, since: float) -> bool:
-        """Do not wait for ever for who should read the output."""
+        """Give up on a reader of stdout that is stuck."""
         return self._hurried and time.monotonic() >= since + _LEAVE_AFTER_SECONDS
 
     def _lose_outer_process(self) -> None:
@@ -177,13 +177,13 @@ class Supervisor:
         self.on_orphaned()
 
     def launcher_gone(self) -> None:
-        """There is nobody left to wait for."""
+        """The outer process is gone: kill the ranks."""
         self.ending.launcher_gone(time.monotonic())
 
     def say_of_snapshot(self, source: str, snapshot: Snapshot, now: float, ranks: int) -> None:
-        """Tell the user who makes the others wait. `source`: the host; `ranks`: that run, on all hosts.
+        """Tell the user which rank makes the others wait. `source`: the host; `ranks`: those running on all hosts.
 
-        In an elastic job the members of the epoch count instead: others may run before they join, and after they left.
+        In an elastic job only members of the epoch count: others may run before they join and after they leave.
         """
         if self.lease is not None:
             ranks = len(self.lease.living)
@@ -192,11 +192,11 @@ class Supervisor:
             self.relay.emit(RanksLate(sentence))
 
     def note_snapshot(self, snapshot: Snapshot, now: float) -> None:
-        """The ranks of this host were looked at."""
+        """A snapshot of the ranks of this host is there."""
         self.say_of_snapshot("", snapshot, now, self.ranks.running)
 
     def hear_snapshot(self, source: str, message: Message, ranks: int) -> None:
-        """Another host has sent what it sees. Nonsense is no news of its ranks."""
+        """Another host has sent a snapshot. An invalid one is ignored."""
         now = time.monotonic()
         with contextlib.suppress(KeyError, TypeError, ValueError):
             self.say_of_snapshot(source, snapshot_of(message, round(now * 1e9)), now, ranks)
@@ -214,7 +214,7 @@ class Supervisor:
             self.on_signal(signum)
 
     def obey_signal(self, signum: int) -> None:
-        """Do what a signal of the user's means."""
+        """Handle a signal from the user."""
         if signum in ENDING:
             self._hurried = True
             if self.ending.interrupted(signum, time.monotonic()):
@@ -228,7 +228,7 @@ class Supervisor:
             self.go_on()
 
     def go_on(self) -> None:
-        """Continue what SIGTSTP has stopped."""
+        """Continue the ranks that SIGTSTP has stopped."""
         self.suspended = False
         self.ranks.tell(signal.SIGCONT, groups=True)
 
@@ -263,13 +263,13 @@ class Supervisor:
     # Elastic jobs
 
     def _survives(self, death: rank_exit.Death) -> bool:
-        """The job goes on although this rank has failed. A mistake of the program would come again."""
+        """Returns whether the job goes on without this rank. An error of the program would happen again."""
         if self.lease is None or self.ending.began_at is not None or not death.failed:
             return False
         return self.lease.survives(death.placement.rank, _is_mistake(death))
 
     def _note_end_without_error(self, death: rank_exit.Death) -> None:
-        """One that has left makes room for another; one whose program has come to its end shows that others will."""
+        """A rank that has left may be replaced; if its program has finished, the others will finish too."""
         if self.slots is not None and self.lease is not None and death.code == 0:
             if self.lease.has_left(death.placement.rank):
                 self.slots.lost(death.placement.rank, time.monotonic())
@@ -277,15 +277,15 @@ class Supervisor:
                 self.slots.stop()
 
     def hear_member(self, rank: int, message: Message) -> None:
-        """A rank says something about the membership of its elastic job."""
+        """A rank has sent a message about the membership of its elastic job."""
         if self.slots is not None and message["kind"] == "join":
             self.slots.came(rank)
         if self.lease is not None:
-            with contextlib.suppress(KeyError, TypeError, ValueError):  # a rank's nonsense is no news of it
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # an invalid message is ignored
                 self.answer(self.lease.hear(rank, message, time.monotonic()))
 
     def answer(self, answers: Sequence[Answer]) -> None:
-        """Tell ranks what the lease says."""
+        """Send the answers of the lease to the ranks."""
         decided = next((message for _, message in answers if message["kind"] == "epoch"), None)
         if decided is not None and decided["number"] > self._generation:
             self._generation = decided["number"]
@@ -348,7 +348,7 @@ class Supervisor:
             self.relay.say(f"farandole: cannot write to stdout: {error.strerror}; training goes on without it.")
 
     def decide(self) -> JobEnded:
-        """How the job has ended, by its ranks."""
+        """How the job has ended, from the deaths of its ranks."""
         if self.ranks.anything_left:
             self.relay.say(
                 "farandole: some processes of this job sit in the kernel and could not be killed yet; dmesg may say "
@@ -376,5 +376,5 @@ class Supervisor:
 
 
 def _is_mistake(death: rank_exit.Death) -> bool:
-    """The rank has said that its program, or another rank's, raised an error which would come again."""
+    """Returns whether the program raised an error that would happen again, on this rank or another."""
     return death.report is not None and (death.report.mistaken or death.report.culprit is not None)

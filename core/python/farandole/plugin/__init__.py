@@ -1,15 +1,15 @@
-"""The contract of plugins: what a framework supplies (Adapter) and what it gets for it.
+"""The interface for plugins: a framework supplies an `Adapter` and gets the collectives.
 
     from farandole.plugin import Adapter, Collectives
-    collectives = Collectives(MyAdapter())     # allreduce, allgather, broadcast, ... for the framework's tensors
+    collectives = Collectives(MyAdapter())     # allreduce, allgather, broadcast, ... of the framework's tensors
 
-A plugin whose native part submits operations itself gets the arguments of the core from `reducing`, `rooted` and
-`plain`. Not every plugin needs the names of these modules:
+A plugin whose native part submits operations itself gets the arguments for the core from `reducing`, `rooted` and
+`plain`. Some plugins also need these modules:
 
-    farandole.plugin.native            for a native part, and for frameworks that begin operations later than called
+    farandole.plugin.native            for a native part, and for frameworks that begin operations after the call
     farandole.plugin.keras             for frameworks that Keras runs on
     farandole.plugin.elastic           states and loaders of elastic training
-    farandole.plugin.parameter_check   the warning where ranks begin with different parameters
+    farandole.plugin.parameter_check   the warning if ranks start with different parameters
     farandole.plugin.distributed       for the framework's own library of collectives, such as torch.distributed
 
 `plugins/_template` is a complete plugin to copy, `farandole.testing.conformance` the suite that each must pass.

@@ -1,4 +1,4 @@
-"""Farandole for PyTorch: what Horovod's users know as horovod.torch.
+"""Farandole for PyTorch, with the interface of horovod.torch.
 
     import farandole_torch as hvd
 
@@ -6,18 +6,18 @@
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 
-Tensors may be strided, and may be on a GPU. `farandole.plugin.Collectives` says what all operations have in common.
+Tensors may be strided, and may be on a GPU. `farandole.plugin.Collectives` documents the operations.
 """
 
 from farandole.plugin import version_of as _version_of
 
-__version__ = _version_of("farandole-torch")  # refuses a core that does not fit, before anything is missing in it
+__version__ = _version_of("farandole-torch")  # raises for a core of another version, before an import fails
 
 # isort: split
 from farandole import *  # noqa: F403  # mypy does not see what `mpi_ops.__all__` has of these
 
-from farandole_torch import (  # noqa: F401  # the former refuses versions that the rest cannot use
-    _torchrun,  # makes torchrun's channel known
+from farandole_torch import (  # noqa: F401  # _versions raises for versions of PyTorch that the rest cannot use
+    _torchrun,  # lets ranks exchange the key through torchrun's store
     _versions,
     elastic,
     mpi_ops,
@@ -45,4 +45,4 @@ __all__ = [
 __all__ += mpi_ops.__all__
 
 for _name in __all__:
-    _hide_from_dynamo(globals()[_name])  # a compiled function leaves them to Python
+    _hide_from_dynamo(globals()[_name])  # torch.compile does not trace them

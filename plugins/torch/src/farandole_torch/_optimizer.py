@@ -42,43 +42,45 @@ def DistributedOptimizer(  # the name that Horovod's users know
 ) -> Distributed:
     """Make `optimizer` reduce the gradients over all ranks before each `step()`, and return it.
 
-    The optimizer stays the object it is, in a subclass of its class with the same name, so schedulers, state_dict and
-    isinstance work. `step()` waits for the reduced gradients. Parameters without a gradient get a zero one, because
-    another rank may have one. In a world of one nothing is added.
+    The same object is returned; its class becomes a subclass with the same name, so schedulers, state_dict and
+    isinstance work. `step()` waits for the reduced gradients. Parameters without a gradient get a gradient of zeros,
+    because another rank may have one. With a single rank, the optimizer behaves as before.
 
-    The optimizer gains: `synchronize()`, to have the reduced gradients before `step()`, which then does not reduce
-    again (for clipping); `skip_synchronize()`, a context in which `step()` reduces nothing;
-    `set_backward_passes_per_step(n)`; and `submitted_bytes`, how many bytes of gradients are on their way. A GradScaler
-    gets the reduced gradients, without `synchronize()` too, so that all ranks skip a step or none.
+    The optimizer gains `synchronize()`, which reduces the gradients before `step()`, for example to clip them;
+    `skip_synchronize()`, a context in which `step()` reduces nothing; `set_backward_passes_per_step(n)`; and
+    `submitted_bytes`, the number of bytes being reduced. A GradScaler always gets the reduced gradients, so all ranks
+    skip the same steps.
 
     Args:
         optimizer: a torch.optim.Optimizer, with or without state.
         named_parameters: (name, parameter) pairs, usually `model.named_parameters()`; names match the ranks' gradients.
             Without them, parameters have the names that the optimizer knows, else are named by their position.
-        compression: what travels: `Compression.none`, `fp16` or `bf16`.
-        backward_passes_per_step: how many backward passes add to the gradients before they are reduced.
-        op: Average or Sum; also Min, Max, Product. With Adasum (`ReduceOp` names its source) each rank steps by its own
-            gradients, and what the steps have changed is combined after it; `groups` and the passes before a step then
-            mean nothing, `synchronize()` does nothing, and `skip_synchronize()` and GradScaler are errors.
+        compression: the type in which gradients are sent: `Compression.none`, `fp16` or `bf16`.
+        backward_passes_per_step: the number of backward passes that accumulate gradients before they are reduced.
+        op: Average or Sum; also Min, Max, Product. With Adasum (`ReduceOp` names its source) each rank steps with its
+            own gradients, and the changes of the parameters are combined afterwards. Then `groups` and
+            `backward_passes_per_step` are ignored, `synchronize()` does nothing, and `skip_synchronize()` and
+            GradScaler are errors.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
-        num_groups: the older form of an integer `groups`.
+        num_groups: as an integer in `groups`; Horovod's older argument.
         groups: a number of groups, or lists of parameters: gradients of a group are reduced as one operation.
-        sparse_as_dense: reduce sparse gradients as dense ones (SparseAdam gets sparse ones); without it their rows are
-            gathered (Average and Sum); no gradient on a rank in the first step is a MismatchError then.
-        process_set: the ranks whose gradients are reduced with each other, by default all. On the others nothing is
-            added.
-        overlap: submit each gradient as soon as backward has computed it, not all at the end. None: with GPUs, several
-            hosts, or cores that no thread of a rank needs (_overlap.py). Ranks may differ. Not for Adasum.
+        sparse_as_dense: reduce sparse gradients as dense ones (SparseAdam still gets sparse ones). By default the rows
+            of all ranks are gathered (Average and Sum), and every rank needs a gradient in the first step.
+        process_set: the ranks that reduce their gradients together, by default all. On other ranks the optimizer
+            behaves as before.
+        overlap: submit each gradient as soon as backward has computed it, instead of all at the end. By default True
+            with GPUs, with several hosts, or if there are more cores than threads (_overlap.py). Ranks may differ. Not
+            for Adasum.
 
     Raises:
-        ValueError: names that are not unique or lacking, an argument out of range, an optimizer wrapped before, or
-            another one that is reducing gradients of these parameters.
+        ValueError: a name is missing or not unique, an argument is out of range, the optimizer is already distributed,
+            or another one is reducing gradients of these parameters.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.zeros(2))
         >>> optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
         >>> (weight * hvd.rank()).sum().backward()
-        >>> optimizer.step()  # by the average of 0 and 1
+        >>> optimizer.step()  # with the average of 0 and 1
         >>> weight.tolist()
         [-0.5, -0.5]
     """
@@ -110,18 +112,18 @@ def DistributedOptimizer(  # the name that Horovod's users know
 
 @contextlib.contextmanager
 def no_sync(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """A context in which backward adds to the gradients and sends nothing, to accumulate over several batches.
+    """Accumulate gradients over several batches: inside the context, `backward()` sends nothing.
 
-    Backward passes inside are not counted. The first one after it sends the gradients with what was added inside, those
-    of parameters that it does not reach included: with n batches, n - 1 inside, the step is that of one batch of all if
-    each loss is divided by n. `zero_grad()` comes before the first.
+    The first `backward()` after the context reduces the accumulated gradients, also those of parameters that it does
+    not reach. With n batches, run n - 1 inside and divide each loss by n: the step is then that of one large batch.
+    Call `zero_grad()` before the first batch.
 
     Args:
-        optimizer: a distributed optimizer, of any `op`. In a world of one nothing is added.
+        optimizer: a distributed optimizer, of any `op`.
 
     Raises:
-        ValueError: another optimizer; gradients are on their way, since `backward()` was followed by no `step()`; or,
-            from the calls themselves, `step()`, `synchronize()` or a GradScaler's `unscale_()` inside.
+        ValueError: the optimizer is not distributed; gradients are being reduced, because `step()` did not follow
+            `backward()`; or `step()`, `synchronize()` or a GradScaler's `unscale_()` is called inside.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.zeros(2))
@@ -129,7 +131,7 @@ def no_sync(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         >>> with hvd.no_sync(optimizer):
         ...     (weight * hvd.rank()).sum().backward()
         >>> (weight * 2).sum().backward()
-        >>> optimizer.step()  # by the average of 0 + 2 and 1 + 2
+        >>> optimizer.step()  # with the average of 0 + 2 and 1 + 2
         >>> weight.tolist()
         [-2.5, -2.5]
     """
@@ -151,7 +153,7 @@ def no_sync(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 
 
 class Distributed(_Optimizer):  # type: ignore[misc, unused-ignore]  # torch is not read
-    """The additions of a distributed optimizer; mixed into the user's class."""
+    """The methods that a distributed optimizer adds to the user's class."""
 
     _farandole: Reduction | Deltas
     _farandole_names: _Names
@@ -162,12 +164,12 @@ class Distributed(_Optimizer):  # type: ignore[misc, unused-ignore]  # torch is 
         return self._farandole.submitted_bytes
 
     def synchronize(self) -> None:
-        """Reduce all gradients and wait for them; `step()` will not do it again. Raises like allreduce."""
+        """Reduce all gradients and wait for them; `step()` then does not reduce again. Raises like allreduce."""
         self._farandole.synchronize()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """A context in which `step()` reduces nothing; `synchronize()` comes before it."""
+        """A context in which `step()` does not reduce; call `synchronize()` before it."""
         self._farandole.skips = True
         try:
             yield
@@ -175,11 +177,11 @@ class Distributed(_Optimizer):  # type: ignore[misc, unused-ignore]  # torch is 
             self._farandole.skips = False
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Change how many backward passes come before each `step()`."""
+        """Set the number of backward passes before each `step()`."""
         self._farandole.passes = passes
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As in torch. Raises ValueError between backward and step(), when gradients are on their way."""
+        """As in torch. Raises ValueError between `backward()` and `step()`, while gradients are being reduced."""
         self._farandole.before_zeroing()
         super().zero_grad(*args, **kwargs)
 
@@ -191,12 +193,13 @@ class Distributed(_Optimizer):  # type: ignore[misc, unused-ignore]  # torch is 
         )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As in torch, on every rank; the group's parameters are reduced as the others, each alone.
+        """As in torch. Call it on every rank.
 
-        They have the names that `named_parameters` had for them, else those of the group, else one by their position.
+        The new parameters are reduced one by one. Their names are those of `named_parameters`, else those of the group,
+        else their position.
 
         Raises:
-            ValueError: as in torch, or gradients are on their way. The optimizer is then as before.
+            ValueError: as in torch, or gradients are being reduced. The optimizer is then unchanged.
         """
         self._farandole.before_extending()
         super().add_param_group(param_group)
@@ -227,7 +230,7 @@ def _make_distributed(optimizer: Any, watching: Reduction | Deltas, names: _Name
 
 
 class _Names:
-    """One name per parameter of the optimizer, in its order."""
+    """The name of each parameter of the optimizer, in its order."""
 
     def __init__(
         self,
@@ -248,7 +251,7 @@ class _Names:
             self.chosen += self.choose(group)
 
     def choose(self, group: dict[str, Any]) -> list[str]:
-        """Names for one more group: as given at first, else the group's own, else by position; none is taken yet."""
+        """New names for one more group: those given at first, else the group's own, else the position."""
         names: list[str] = []
         taken, others = set(self.chosen), group.get("param_names")
         for i, parameter in enumerate(group["params"]):
@@ -259,12 +262,12 @@ class _Names:
 
 
 def _by_position(taken: set[str]) -> str:
-    """The next number, or one after it where the user has called another parameter so."""
+    """The next number whose name is not taken."""
     return next(name for name in map("parameter.{}".format, itertools.count(len(taken))) if name not in taken)
 
 
 def _checked(pairs: list[tuple[str, Parameter]]) -> dict[int, tuple[str, Parameter]]:
-    """By the parameter's id, which stays its own as long as the parameter is kept here."""
+    """The pairs by the parameter's id, which is unique as long as the parameter is referenced here."""
     if any(not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str) for pair in pairs):
         raise ValueError("named_parameters must be (name, parameter) pairs, such as model.named_parameters()")
     repeated = sorted(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)

@@ -1,4 +1,4 @@
-"""Finds out at which addresses hosts reach each other, and chooses one of each. Pure.
+"""Finds the addresses at which hosts reach each other, and chooses one for each host. Pure.
 
 launcher    each host
 listen      its ports: probe.py

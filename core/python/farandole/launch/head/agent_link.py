@@ -78,17 +78,17 @@ class Link:
 
     @property
     def agent(self) -> str:
-        """What is there, for a sentence."""
+        """The name of the program there, for messages."""
         return f"the launcher of {self.name}" if self.is_launcher else "its agent there"
 
     @property
     def is_closed(self) -> bool:
-        """Returns whether a connection is at its end, which `end` is to be told."""
+        """Returns whether the connection has ended, so that `end` must be called."""
         is_over = self._answers not in self._open or (self.is_launcher and self.done)  # its own output may take longer
         return self.connection is not None and self.code is None and is_over
 
     def how_it_ended(self) -> str:
-        """The sentence about an end that was not meant to be."""
+        """How the connection ended unexpectedly, as a sentence."""
         if self.connection is not None:
             return f"the connection to {self.agent} ended: {self.why}"
         last = ssh.last_line(self.stderr.decode(errors="replace"))
@@ -100,7 +100,7 @@ class Link:
             self._out.write(frames.message(kind, **content))
 
     def send_call(self, call: int) -> bool:
-        """Send more of the function behind this descriptor, while there is room. Returns whether some is under way."""
+        """Send more of the function behind this descriptor, while there is room. Returns whether it is incomplete."""
         if self.code is not None:
             return False
         while not self._out.full and (piece := os.pread(call, _CALL_PIECE, self._call_sent)):
@@ -109,7 +109,7 @@ class Link:
         return not self._out.idle
 
     def hang_up(self) -> None:
-        """End the agent's input, at which it kills what it has started and ends."""
+        """Close the agent's input, whereupon it kills what it has started and ends."""
         self._out.close()
         if self.connection is not None:
             with contextlib.suppress(OSError):
@@ -179,7 +179,7 @@ class Link:
             self._give_up()
 
     def _give_up(self) -> None:
-        """More of this is of no use."""
+        """Stop reading: what follows is of no use."""
         self.kill()
         self._close(self._answers)
 

@@ -1,4 +1,4 @@
-"""From agents that greet to ranks that start: what the launcher says to which agent when. Pure.
+"""The messages to the agents, from their greetings to the start of the ranks. Pure.
 
 Each step waits for the answers of all hosts: greetings, listening ports, addresses that were reached; then the port of
 rank 0's host; then the start.

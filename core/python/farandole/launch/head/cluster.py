@@ -1,4 +1,4 @@
-"""Runs a job on several hosts: starts the agents, brings them to the start, relays, judges, ends everything."""
+"""Runs a job on several hosts: connects the agents, starts the ranks, relays output, decides the end."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Cluster:
 
     @property
     def _patience_s(self) -> float:
-        """With an agent that answers each second, once the ranks of its host are lost to the others."""
+        """How long to wait for an agent once the other ranks have lost those of its host. Agents answer each second."""
         return max(_LEAST_PATIENCE_SECONDS, self.silence_s - 0.5)
 
     def ranks_of(self, link: Link) -> list[int]:
@@ -177,7 +177,7 @@ class Cluster:
     # Their messages
 
     def on_frame(self, link: Link, frame: frames.Message | frames.Output) -> None:
-        """An agent has said something. The output of a rank that is not of its host is dropped."""
+        """Handle a frame of an agent. Output of a rank that is not on its host is dropped."""
         if isinstance(frame, frames.Output):
             self._relay(link, frame)
             return
@@ -244,7 +244,7 @@ class Cluster:
                 link.say("membership", rank=rank, message=message)
 
     def _look_for_silent(self, now: float) -> None:
-        """A host is lost that says nothing while the other ranks of an elastic job have lost its ranks."""
+        """Declare hosts lost that are silent while the other ranks of an elastic job have lost their ranks."""
         if self.lease is None:
             return
         for link in self.links:
@@ -297,14 +297,14 @@ class Cluster:
             self._note_end(link, death, joins=0)
 
     def _note_end(self, link: Link, death: rank_exit.Death, joins: int) -> None:
-        """A rank has ended, which the other agents hear of."""
+        """A rank has ended: tell the other agents."""
         self.supervisor.note_death(death)
         for other in self.links:
             if other is not link:
                 other.say("ended", **rank_exit.to_message(death, joins))
 
     def why_no_agent(self, link: Link, stderr: str) -> str:
-        """The sentence about a connection that has ended before its agent greeted."""
+        """Why a connection ended before its agent sent a greeting."""
         if link.error:
             return f"{link.error}; {NO_AGENT_REMEDY}"
         assert link.code is not None
@@ -317,7 +317,7 @@ class Cluster:
         return "; ".join(filter(None, ssh.cause(link.name, link.code, stderr, self.python, self.assembly.version)))
 
     def _refuse(self, sentence: str, hosts: Sequence[str], code: int = CANNOT_START) -> None:
-        """The job cannot start, at least not with these hosts. Others that fail soon are told of, too."""
+        """The job cannot start with these hosts. Other hosts that fail soon are reported, too."""
         if self._is_ending:
             return
         self._sentences.append(sentence)
@@ -362,7 +362,7 @@ class Cluster:
                 link.kill()
 
     def _send_call(self, now: float) -> None:
-        """Send the function once all hosts have the same Farandole. No host is late while its part is under way."""
+        """Send the function once all hosts have the same Farandole. No host counts as late meanwhile."""
         if self.call >= 0 and self.assembly.all_have_greeted:
             under_way = [link.send_call(self.call) for link in self.links]
             self._step_at = now if any(under_way) else self._step_at

@@ -1,4 +1,4 @@
-"""Decides which rank failed first, and what to tell the user. Pure, but for a look at what is installed here."""
+"""Decides which rank failed first, and words the report. Pure, except that it checks installed packages."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Failure:
 
 
 def first_failure(deaths: Sequence[Death], survived: Sequence[Death] = ()) -> Failure | None:
-    """The rank to blame, or None where all is well. `deaths` is in the order in which they were seen.
+    """The rank to blame, or None if no rank failed. `deaths` is in the order in which they were seen.
 
     `survived`: failures without which an elastic job went on; one of them is to blame where a later failure says so.
 
-    A rank that fails because another has ended says so, and is innocent. Of the others the first is to blame. Ranks
-    that say nothing are judged by the order of deaths: peers of a dead rank soon fail too, with an exit code; so of
-    those that died together, one that was killed by a signal.
+    A rank that fails because another has ended records that, and is not to blame. Of the others the first one is.
+    Ranks without a record are judged by the order of deaths: peers of a dead rank soon fail too, with an exit code, so
+    of ranks that died together one that was killed by a signal is to blame.
     """
     failures = [death for death in deaths if death.failed]
     if not failures:
@@ -72,7 +72,7 @@ def _cause(death: Death, by_rank: Mapping[int, Death]) -> Death:
 
 
 def _waiter(failures: Sequence[Death], culprit: Death) -> Death | None:
-    """The first that has failed since it waited for the culprit in vain."""
+    """The first rank that failed because it waited for the culprit in vain."""
     waiters = [
         each
         for each in failures
@@ -82,7 +82,7 @@ def _waiter(failures: Sequence[Death], culprit: Death) -> Death | None:
 
 
 def exit_code(death: Death) -> int:
-    """As a shell would say it."""
+    """The exit code as a shell reports it."""
     return death.code if death.code >= 0 else 128 - death.code
 
 
@@ -96,7 +96,7 @@ def job_ended(
 ) -> JobEnded:
     """The rank, its host, how and when it ended; its last lines; what to do next.
 
-    `elsewhere`: where its lines are, if they do not come through us. `more`: further sentences.
+    `elsewhere`: where its output is, if it does not pass through this process. `more`: further sentences.
     """
     death = failure.culprit
     place, reason = death.placement, _what_happened(failure)
@@ -184,7 +184,7 @@ def _doubt(ended: Sequence[Death]) -> str:
 
 
 def _how_to_install(package: str) -> str:
-    """Empty where nothing is known of the package."""
+    """How to install a package; "" if it is not known."""
     if importlib.util.find_spec(package) is None:
         install = f"install it: {sys.executable} -m pip install {package.replace('_', '-')}"
         return install if package.startswith("farandole") else ""

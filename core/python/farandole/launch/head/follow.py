@@ -1,7 +1,7 @@
-"""Follows the cluster while an elastic job runs: calls the hosts that a source lists, and lets others go.
+"""Follows the cluster while an elastic job runs: adds hosts that a source lists, and lets others go.
 
 One thread, that of the supervisor, whose loop calls `act`. discovery/host_states.py and joining_host.py decide; this
-file acts. A host that cannot be taken in costs its own try and one sentence; the running job and other hosts go on.
+file acts. If a host cannot join, the user gets one sentence, and the job and the other hosts go on.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Follower:
         self._dismiss()
 
     def next_due(self, now: float) -> float | None:
-        """In how many seconds `act` is wanted."""
+        """Seconds until `act` must be called."""
         if not self._cluster.assembly.is_complete or self._is_over:
             return None
         times = [self.query.next_due(now)]
@@ -129,7 +129,7 @@ class Follower:
     # Hosts that come
 
     def _begin(self) -> None:
-        """All hosts of the start are there, but for those that are lost already."""
+        """All hosts of the start have connected, except those that are lost already."""
         assembly, links = self._cluster.assembly, {link.name: link for link in self._cluster.links}
         there = [HostSlots(plan.name, len(plan.placements)) for plan in assembly.hosts if plan.name in links]
         self.host_states.start(there, self._now)
@@ -142,7 +142,7 @@ class Follower:
         self._next_number = len(assembly.hosts)
 
     def _room(self, now: float) -> int:
-        """For so many more slots there are ranks to start."""
+        """The number of slots for which ranks may still start."""
         slots = self._cluster.slots
         return slots.max_np - slots.usable(now) if slots is not None and slots.may_start else 0
 
@@ -228,7 +228,7 @@ class Follower:
         self._tell(f"{link.name} ({joining.address}) has joined the job's hosts.")
 
     def _turn_away(self, link: Link, why: str) -> None:
-        """Nothing of the job is there yet."""
+        """Refuse a host that has no ranks yet."""
         self._joining[link].why = why
         self._end_probe(link)
         link.kill()
@@ -242,7 +242,7 @@ class Follower:
     # Hosts that go
 
     def _fit(self) -> None:
-        """Give each host as many places as the source says."""
+        """Set the number of slots of each host to that of the source."""
         slots = self._cluster.slots
         assert slots is not None
         links = {link.name: link for link in self._present if link not in self._leaving}
@@ -261,7 +261,7 @@ class Follower:
                 self._let_go(link)
 
     def _may_leave(self, ranks: Sequence[int], host: str) -> bool:
-        """Ranks outside of elastic.run would end the job, and so would too few that are left."""
+        """Returns whether ranks may leave: all are inside elastic.run, and enough would be left."""
         lease = self._cluster.lease
         if lease is None or not lease.is_training:
             return False

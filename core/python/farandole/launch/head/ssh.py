@@ -1,4 +1,4 @@
-"""The command that reaches a host, and what the end of it means. Pure."""
+"""The ssh command that reaches a host, and the meaning of its exit. Pure."""
 
 from __future__ import annotations
 
