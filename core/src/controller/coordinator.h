@@ -6,8 +6,8 @@
 //
 // id_table.h draws what becomes of an id; messages.h lists the messages. Ranks that have joined describe nothing: an
 // operation is complete without them, and ASSIGN invites them to it. When all ranks have joined, all go on together.
-// A set that is changed by its members alone (Description::IsByMembers) is an operation of set 0, too, so that all ranks
-// number sets alike. It is complete without the others, whom ASSIGN tells what to read from the log.
+// A change of a set by its members alone (Description::IsByMembers) is also an operation of set 0, so that all ranks
+// number sets alike. It is complete without the other ranks, which learn from ASSIGN what to read in the log.
 //
 // Invariant: no id is live whose set has a rank that has joined.
 //
