@@ -31,6 +31,12 @@ class WithoutGil {
   PyThreadState* const state_;
 };
 
+// A function of any signature for a table of methods.
+template <typename Function>
+PyCFunction AsMethod(Function* function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
 // ---- errors (conversions.cc)
 
 // Sets the exception class for each Code.
@@ -109,8 +115,12 @@ bool CallSite(int above, std::string* site);
 // Makes a handle. It keeps both objects alive until the operation is done, even if it is dropped before, and its wait()
 // returns `result`.
 PyObject* NewHandle(std::shared_ptr<Engine> engine, OperationPtr operation, PyObject* source, PyObject* result);
-// Returns false with a Python error set, from a signal handler or the operation.
-bool WaitFor(PyObject* handle);
+// Returns false with a Python error set, from a signal handler or the operation, or since the time is up. limit_ms: of
+// this wait; 0: that of the operation's process set.
+bool WaitFor(PyObject* handle, int64_t limit_ms = 0);
+// Limits every wait for operations of the set, until the world ends; 0: no longer.
+void LimitWaits(Engine* engine, int process_set, int64_t limit_ms);
+void ForgetWaitLimits();
 // Releases what handles kept that were dropped before their operation was done; looks at `most` of them.
 void ReleaseOrphans(size_t most = 8);
 

@@ -329,11 +329,6 @@ PyObject* Carry(PyObject*, PyObject* const* arguments, Py_ssize_t count, PyObjec
 
 // ---- the module
 
-template <typename Function>
-PyCFunction AsMethod(Function* function) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
-}
-
 PyMethodDef g_functions[] = {{"submit_one", AsMethod(&SubmitOne), METH_FASTCALL, nullptr},
                              {"run_one", AsMethod(&RunOne<kTwoFrames>), METH_FASTCALL, nullptr},
                              {"prepare", AsMethod(&PrepareOne), METH_FASTCALL, nullptr},

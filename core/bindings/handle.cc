@@ -6,7 +6,9 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
+#include <map>
 #include <memory>
 #include <new>
 #include <optional>
@@ -24,6 +26,7 @@ struct PyOutput {
 };
 
 PyTypeObject* g_handle_type = nullptr;
+std::map<int, int64_t> g_limits_ms;  // of waits, by process set
 PyObject* g_map_function = nullptr;
 
 // The objects that stay alive while the core reads and writes their memory.
@@ -43,6 +46,24 @@ struct PyHandle {
   PyObject_HEAD Kept kept;
   std::shared_ptr<Engine> engine;  // null once a thread has waited for it
 };
+
+// How long a caller waits, from its first look that found the operation not done.
+struct Limit {
+  int64_t limit_ms = 0;
+  TimePoint begun = Now();
+
+  int64_t LeftMs() const { return limit_ms - MillisecondsBetween(begun, Now()); }
+};
+
+// limit_ms: 0 for that of the process set.
+std::optional<Limit> LimitOf(Engine* engine, const Operation& operation, int64_t limit_ms) {
+  if (limit_ms > 0) engine->ExpectLimit(limit_ms);
+  if (const auto found = g_limits_ms.find(operation.set()); limit_ms <= 0 && found != g_limits_ms.end())
+    limit_ms = found->second;
+  return limit_ms > 0 ? std::optional<Limit>(Limit{limit_ms}) : std::nullopt;
+}
+
+int64_t ToMilliseconds(double seconds) { return seconds <= 0 ? 0 : static_cast<int64_t>(std::ceil(seconds * 1000)); }
 
 PyHandle* From(PyObject* self) { return reinterpret_cast<PyHandle*>(self); }
 
@@ -92,8 +113,11 @@ PyObject* Done(PyObject* object, PyObject*) try {
   return SetCaughtError();
 }
 
-PyObject* Wait(PyObject* object, PyObject*) try {
-  return WaitFor(object) ? Py_NewRef(From(object)->kept.result) : nullptr;
+// arguments: the limit in seconds, or nothing.
+PyObject* Wait(PyObject* object, PyObject* const* arguments, Py_ssize_t count) try {
+  const double limit_s = count > 0 ? PyFloat_AsDouble(arguments[0]) : 0;
+  if (limit_s == -1 && PyErr_Occurred()) return nullptr;
+  return WaitFor(object, ToMilliseconds(limit_s)) ? Py_NewRef(From(object)->kept.result) : nullptr;
 } catch (const std::exception&) {
   return SetCaughtError();
 }
@@ -111,7 +135,7 @@ PyObject* Outputs(PyObject* self, PyObject*) try {
 }
 
 PyMethodDef g_methods[] = {{"done", &Done, METH_NOARGS, nullptr},
-                           {"wait", &Wait, METH_NOARGS, nullptr},
+                           {"wait", AsMethod(&Wait), METH_FASTCALL, nullptr},
                            {"map", &Map, METH_O, nullptr},
                            {"outputs", &Outputs, METH_NOARGS, nullptr},
                            {nullptr, nullptr, 0, nullptr}};
@@ -157,7 +181,16 @@ PyObject* NewHandle(std::shared_ptr<Engine> engine, OperationPtr operation, PyOb
   return reinterpret_cast<PyObject*>(self);
 }
 
-bool WaitFor(PyObject* handle) {
+void LimitWaits(Engine* engine, int process_set, int64_t limit_ms) {
+  g_limits_ms.erase(process_set);
+  if (limit_ms <= 0) return;
+  g_limits_ms[process_set] = limit_ms;
+  engine->ExpectLimit(limit_ms);
+}
+
+void ForgetWaitLimits() { g_limits_ms.clear(); }
+
+bool WaitFor(PyObject* handle, int64_t limit_ms) {
   PyHandle* const self = From(handle);
   const Operation& operation = *self->kept.operation;
   if (const std::shared_ptr<Engine> engine = self->engine) {  // another thread may wait for the same handle
@@ -165,12 +198,18 @@ bool WaitFor(PyObject* handle) {
       SetPythonError(usable);
       return false;
     }
+    std::optional<Limit> limit;
     for (bool takes_long = false; !engine->Poll(self->kept.operation); takes_long = true) {
+      if (!takes_long && (limit_ms > 0 || !g_limits_ms.empty())) limit = LimitOf(engine.get(), operation, limit_ms);
+      if (limit && limit->LeftMs() <= 0) {
+        SetCallError(engine->Overdue(self->kept.operation, limit->limit_ms));
+        return false;
+      }
       {
         const WithoutGil scope;
         std::optional<Engine::BlockedScope> waiting;  // not while signal handlers run, below
         if (takes_long) waiting.emplace(engine.get(), self->kept.operation);
-        engine->Wait(self->kept.operation, kSignalIntervalMs);
+        engine->Wait(self->kept.operation, limit ? std::min(kSignalIntervalMs, limit->LeftMs()) : kSignalIntervalMs);
       }
       if (!operation.done() && PyErr_CheckSignals() != 0) return false;
     }

@@ -92,6 +92,8 @@ void AllowCalls(int64_t number) {
   if (const std::shared_ptr<Engine> engine = CurrentEngine()) engine->Allow(number);
 }
 
+void LimitWaitsOf(int process_set, int64_t limit_ms) { LimitWaits(Need().get(), process_set, limit_ms); }
+
 // ---- the world
 
 bool IsReady(const std::future<Status>& meeting) {
@@ -185,6 +187,7 @@ void Shutdown() {
     py::gil_scoped_release release;
     ShutdownProcess();
   }
+  ForgetWaitLimits();
   ReleaseOrphans(std::numeric_limits<size_t>::max());  // all operations are done
 }
 
@@ -306,6 +309,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("refuse", &Refuse, "name"_a, "process_set"_a, "why"_a);
   module.def("exclude_calls", &ExcludeCalls, "prefix"_a, "process_set"_a, "meeting"_a, "why"_a, "advice"_a);
   module.def("allow_calls", &AllowCalls, "number"_a);
+  module.def("limit_waits", &LimitWaitsOf, "process_set"_a, "limit_ms"_a);
   module.def("reads_devices", &ReadsDevices);
   module.def("takes_device_memory", &TakesDeviceMemory);
   module.def("settings_take_device_memory", &SettingsTakeDeviceMemory);

@@ -159,6 +159,12 @@ def exclude_calls(prefix: str, process_set: int, meeting: str, why: str, advice:
 def allow_calls(number: int) -> None:
     """Take back one `exclude_calls`. Never raises."""
 
+def limit_waits(process_set: int, limit_ms: int) -> None:
+    """From now on, whoever waits so long for an operation of the set gets a DeadlineError; 0: nobody any more.
+
+    The error names the ranks that are missing. The operation stays in flight.
+    """
+
 @overload
 def submit_one(
     op: int,
@@ -227,7 +233,9 @@ class Handle(handles.Handle[R_co], Generic[R_co]):
     """The collector of cycles does not see it: that would cost more than all else of a handle."""
 
     def done(self) -> bool: ...
-    def wait(self) -> R_co: ...  # releases the GIL
+    def wait(self, limit_s: float = 0, /) -> R_co:  # releases the GIL
+        """`limit_s`: 0 for the limit of the process set, see `limit_waits`."""
+
     def map(self, function: Callable[[R_co], S]) -> handles.Handle[S]: ...
     def outputs(self) -> list[Output]:
         """The memory that the core has allocated for a completed operation.

@@ -218,6 +218,30 @@ std::optional<Engine::BlockedSnapshot> Engine::SnapshotBlocked() const {
   return waits;
 }
 
+void Engine::ExpectLimit(int64_t limit_ms) {
+  if (!operations_) return;
+  std::atomic<int64_t>& shortest = operations_->shortest_limit_ms;
+  for (int64_t before = shortest.load(); before > limit_ms && !shortest.compare_exchange_weak(before, limit_ms);) {
+  }
+}
+
+Status Engine::Overdue(const OperationPtr& operation, int64_t waited_ms) {
+  std::string missing;
+  {
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    missing = operation->missing;
+  }
+  return {Code::kDeadline,
+          operation->Call(),
+          " has waited ",
+          waited_ms,
+          " ms on rank ",
+          rank_,
+          " for ",
+          missing.empty() ? "other ranks" : missing,
+          ", and the timeout of this wait is over"};
+}
+
 ProcessSetPtr Engine::FindSet(int id) {
   if (id == 0) return everybody_;
   if (!operations_) return single_rank_.FindSet(id);

@@ -70,6 +70,11 @@ class Engine {
   // done.
   bool Wait(const OperationPtr& operation, int64_t limit_ms);
 
+  // From now on a wait may have this limit, so the ranks that are missing must be known by then.
+  void ExpectLimit(int64_t limit_ms);
+  // The error of a caller that waits no longer, with the names of the missing ranks. The operation stays in flight.
+  Status Overdue(const OperationPtr& operation, int64_t waited_ms);
+
   // Declares that its thread does nothing but wait for the operation while this lives.
   class BlockedScope {
    public:

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <deque>
 #include <exception>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -201,6 +202,8 @@ struct Operations {
   std::atomic<const char*> thrown{nullptr};
   // Threads submit through the C interface, perhaps a framework's: nobody knows what else they may call.
   std::atomic<bool> has_native_callers{false};
+  // Half of it is how long a wait may take before other ranks are asked who is missing.
+  std::atomic<int64_t> shortest_limit_ms{std::numeric_limits<int64_t>::max()};
   std::atomic<uint64_t> bytes_submitted{0};
   std::atomic<uint64_t> messages_sent{0};
   WaitList waiting;

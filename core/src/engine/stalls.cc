@@ -71,12 +71,14 @@ std::optional<EpochEnd> StallInspector::Check(TimePoint now, std::vector<Wait> u
   AddJoin(now, &waits);
   const auto longest = std::max_element(waits.begin(), waits.end(),
                                         [](const Wait& a, const Wait& b) { return a.waited_ms < b.waited_ms; });
-  if (longest == waits.end() || longest->waited_ms < patience_ms_) {
+  const int64_t patience_ms = std::min(patience_ms_, operations_->shortest_limit_ms.load() / 2);
+  if (longest == waits.end() || longest->waited_ms < patience_ms) {
     ClearReports();
     return std::nullopt;
   }
   UpdateAbsences(now);
   FillInMissing(&waits);
+  NoteAwaited(waits);
   Needed needed = NeededFor();
   const bool is_overdue = timeout_ms_ > 0 && longest->waited_ms >= timeout_ms_;
   if (!is_overdue) overdue_ = TimePoint();
@@ -147,6 +149,11 @@ void StallInspector::FillInMissing(std::vector<Wait>* waits) const {
     wait.missing = MissingRanks(*wait.operation);
     wait.is_reported_by_peer = IsReportedByPeer(*wait.operation, wait.missing);
   }
+}
+
+void StallInspector::NoteAwaited(const std::vector<Wait>& waits) const {
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  for (const Wait& wait : waits) wait.operation->missing = NamesOf(wait.missing, wait.reason);
 }
 
 std::vector<int> StallInspector::MissingRanks(const Operation& operation) const {

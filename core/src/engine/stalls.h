@@ -61,6 +61,7 @@ class StallInspector {
   OperationPtr AnnouncedJoin() const;
 
   void FillInMissing(std::vector<Wait>* waits) const;
+  void NoteAwaited(const std::vector<Wait>& waits) const;
   std::vector<int> MissingRanks(const Operation& operation) const;
   bool IsReportedByPeer(const Operation& operation, const std::vector<int>& missing) const;
   void UpdateAbsences(TimePoint now);

@@ -122,6 +122,7 @@ class Operation final : public DescribedOperation {
   int64_t agreed_ns = 0, started_ns = 0;  // by the driver
 
   std::atomic<uint32_t> failed_polls{0};  // see Engine::Poll
+  std::string missing;                    // under the lock of Operations: names of the ranks that a long wait is for
 
   FlightRecord* record = nullptr;  // set under the lock of Operations; may be null
   uint64_t nvtx_range = 0;         // set by the submitting thread; 0 without a profiler

@@ -3,6 +3,7 @@
 import datetime
 import gc
 import threading
+import time
 import weakref
 
 import farandole_torch as hvd
@@ -125,14 +126,27 @@ def asynchronous_forms():
 
 
 def dropped_works():
-    """The group keeps a few that nobody has waited for, since torch may have them; it keeps no more."""
-    joined()
+    """The group keeps those under way and a few others, since torch may have them; it keeps no more."""
+    rank, size = joined()
     group = dist.new_group()
+    outputs = [torch.zeros(2 * size) for _ in range(50)]
+    if rank == 0:
+        early = [weakref.ref(dist.all_gather_into_tensor(each, torch.ones(2), group, True)) for each in outputs]
+        gc.collect()
+        assert all(each() is not None for each in early)
+    hvd.barrier()
+    if rank:
+        for each in outputs:
+            dist.all_gather_into_tensor(each, torch.ones(2), group)
     works = [weakref.ref(dist.all_reduce(torch.ones(2), group=group, async_op=True)) for _ in range(100)]
     waited = dist.all_reduce(torch.ones(2), group=group, async_op=True)
     waited.wait()
     works.append(weakref.ref(waited))
     del waited
+    deadline = time.monotonic() + 30
+    while any(each.is_pending() for each in group.dropped) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    dist.all_reduce(torch.ones(2), group=group, async_op=True)  # lets those go that are complete
     gc.collect()
     assert works[-1]() is None
     assert sum(each() is not None for each in works) <= 16

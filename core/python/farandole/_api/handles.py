@@ -32,10 +32,11 @@ class Handle(ABC, Generic[R_co]):
         """Returns whether `wait` would return (or raise) at once. Never blocks."""
 
     @abstractmethod
-    def wait(self) -> R_co:
+    def wait(self, limit_s: float = 0, /) -> R_co:
         """Block until complete and return the result; Ctrl-C interrupts. May be repeated.
 
-        Raises the operation's error: MismatchError, PeerLostError or DeadlineError.
+        Raises the operation's error: MismatchError, PeerLostError or DeadlineError; the last also after `limit_s`
+        seconds, unless that is 0. The operation then stays in flight.
         """
 
     @abstractmethod
@@ -60,10 +61,10 @@ class MappedHandle(Handle[S], Generic[R, S]):
         origin = self._origin
         return origin is None or origin.done()
 
-    def wait(self) -> S:
+    def wait(self, limit_s: float = 0, /) -> S:
         origin = self._origin
         if origin is not None:
-            origin.wait()  # without the lock: several threads may wait
+            origin.wait(limit_s)  # without the lock: several threads may wait
             if self._caller == threading.get_ident():
                 raise RuntimeError("the function given to map() waits for the handle that map() has returned")
             with self._lock:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar
 
 from farandole._api.errors import ArgumentTypeError
 from farandole._api.handles import Handle
+from farandole._api.process_sets import ProcessSet, usable_id
 from farandole._runtime.native import core
 
 R = TypeVar("R")
@@ -40,3 +42,11 @@ def synchronize(handle: Handle[R]) -> R:
 
 def _refusal(thing: object) -> ArgumentTypeError:
     return ArgumentTypeError(f"{thing!r} is no handle; the functions whose names end in _async or _async_ return one")
+
+
+def limit_waits(process_set: ProcessSet | None, limit_s: float) -> None:
+    """Raise a DeadlineError in whoever waits so long for an operation of the set; 0: in nobody any more.
+
+    The error names the ranks that are missing. The operation stays in flight. Other ranks have limits of their own.
+    """
+    core.limit_waits(usable_id(process_set), math.ceil(limit_s * 1000))

@@ -33,9 +33,9 @@ class SpannedHandle(Handle[R]):
     def done(self) -> bool:
         return self._handle.done()
 
-    def wait(self) -> R:
+    def wait(self, limit_s: float = 0, /) -> R:
         with self._span(self._title):
-            return self._handle.wait()
+            return self._handle.wait(limit_s)
 
     def map(self, function: Callable[[R], S]) -> Handle[S]:
         return SpannedHandle(self._handle.map(function), self._span, self._title)

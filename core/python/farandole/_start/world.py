@@ -110,6 +110,8 @@ def init_as(rank: int, size: int, make_exchange: bootstrap.MakeExchange) -> None
 
             found = environment.discover_or_given(rank, size, job)
             _state.given = found if found.launcher == environment.GIVEN else None
+            if _state.given is not None:
+                _state.met = None  # the ranks of an earlier world may be others
             _enter(found, None)
 
 

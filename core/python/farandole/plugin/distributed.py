@@ -2,6 +2,7 @@
 
 from farandole._api.collectives import carried_allreduce
 from farandole._api.process_sets import add_own_process_set, remove_own_process_set
+from farandole._api.waiting import limit_waits
 from farandole._start.bootstrap import Exchange, register_exchange
 from farandole._start.connection import FAILURES as CONNECTION_FAILURES
 from farandole._start.connection import Acceptor, connect, hear, hear_bytes, say
@@ -23,6 +24,7 @@ __all__ = [
     "hear",
     "hear_bytes",
     "init_as",
+    "limit_waits",
     "own_address",
     "register_exchange",
     "remove_own_process_set",

@@ -15,6 +15,8 @@ Checked on PyTorch 2.3 to 2.13; docs/guide/torch.md says when, and how far.
 | `torch._C._dynamo.eval_frame.set_code_exec_strategy` | keeps Dynamo from what a function runs (2.13 only) | here |
 | `torch._C._current_autograd_node` | tells whether a backward pass still runs nodes | here |
 | `function._torchdynamo_disable` | tells Dynamo not to look into it | here |
+| `torch.autograd._record_function_with_args_enter` | profilers show our operations | here |
+| `torch.autograd._record_function_with_args_exit` | likewise | here |
 | `Tensor._version` | tells a gradient that was changed while it was being reduced | here |
 | `AllreduceOptions`, its memory | asks for a blocking sum or does not; attributes take 0.6 us | here |
 | `_BatchNorm._check_input_dim` | is replaced by one that says more | _normalization.py |
@@ -28,7 +30,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from types import FrameType, FunctionType
@@ -79,6 +81,16 @@ def is_called_by_backward(frame: FrameType) -> bool:
     When the last node has run, the engine makes the calls of `when_backward_is_over`, and they are in no node.
     """
     return is_called_by_engine(frame) and torch._C._current_autograd_node() is not None
+
+
+def begin_event(title: str, tensors: Sequence[torch.Tensor]) -> Any:
+    """Begin what a profiler shows under this title, with the tensors' shapes. Returns what ends it, in any thread."""
+    return torch.autograd._record_function_with_args_enter(title, *tensors)
+
+
+def end_event(event: Any) -> None:
+    """End what `begin_event` has begun."""
+    torch.autograd._record_function_with_args_exit(event)
 
 
 def name_of_group(group: Any, default: str) -> str:

@@ -12,8 +12,6 @@ import torch.distributed as dist
 from farandole import DeadlineError
 from farandole.plugin.distributed import TORCHRUN, Exchange, register_exchange
 
-_made = 0  # exchanges of this process: as many on all ranks
-
 
 def _through_rendezvous(rank: int, size: int, timeout_s: float) -> Exchange:
     store, *_ = next(dist.rendezvous("env://", rank, size, timeout=timedelta(seconds=timeout_s)))
@@ -24,9 +22,8 @@ def through_store(store: Any, starter: str, rank: int, size: int, timeout_s: flo
     """Each rank sets its word under its number, and reads those of the others."""
 
     def exchange(mine: bytes) -> list[bytes]:
-        global _made
-        _made += 1
-        words: Any = dist.PrefixStore(f"farandole/{_made}", store)
+        made = store.add(f"farandole/made/{rank}", 1)  # exchanges through this store: as many by all ranks
+        words: Any = dist.PrefixStore(f"farandole/{made}", store)
         words.set(str(rank), mine)
         try:
             words.wait([str(other) for other in range(size)], timedelta(seconds=timeout_s))

@@ -14,21 +14,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import farandole
 import farandole_torch_autoload
+import torch.distributed as dist
 from farandole import ArgumentError, ProcessSet
 from farandole.plugin import register_plugin
 from farandole.plugin.distributed import GIVEN, add_own_process_set, init_as
+from torch.distributed.constants import default_pg_timeout
 
 from farandole_torch._process_group import ProcessGroup
 from farandole_torch._store import open_store
 from farandole_torch._torchrun import through_store
 from farandole_torch._versions import require
 
-__all__: list[str] = []
+__all__ = ["monitored_barrier"]
 
 # With earlier ones DistributedDataParallel waits for ever for a group that is written in Python.
 require("farandole_torch.distributed", (2, 7))
@@ -36,6 +39,7 @@ require("farandole_torch.distributed", (2, 7))
 
 def create(options: Any, _: Any) -> ProcessGroup:
     """One group, on those of its ranks that are in it."""
+    begins = not farandole.is_initialized()
     if not options.global_ranks_in_group:
         init_as(options.group_rank, options.group_size, partial(through_store, options.store, GIVEN))
     farandole.init()
@@ -51,31 +55,53 @@ def create(options: Any, _: Any) -> ProcessGroup:
             f"rank {ranks[options.group_rank]} of torch.distributed is rank {farandole.rank()} of farandole: start "
             "both with the same launcher, and leave out rank= and world_size="
         )
-    if ranks != sorted(ranks):
-        raise ValueError(f"the backend farandole numbers a group's ranks in ascending order, not as {ranks}")
-    is_first = not options.global_ranks_in_group
-    return ProcessGroup(options.group_rank, ranks, None if is_first else _set_of(ranks))
+    process_set = _set_of(ranks, options.group_id) if options.global_ranks_in_group else None
+    group = ProcessGroup(options.group_rank, ranks, process_set, options.store)
+    if options.timeout != default_pg_timeout:  # else FARANDOLE_TIMEOUT is the limit
+        group.set_timeout(options.timeout)
+    if begins:
+        group.when_shut_down(farandole.shutdown)
+    return group
 
 
-def _set_of(ranks: list[int]) -> ProcessSet | None:
-    """The set of a further group: of all ranks one of its own, since other threads may use the other groups."""
-    if sorted(ranks) == list(range(farandole.size())):
-        try:
-            return add_own_process_set(ranks)
-        except ArgumentError as error:
-            warnings.warn(
-                "this group of torch.distributed shares the order of its operations with the first group, so call both "
-                f"from one thread: {error}",
-                stacklevel=2,
-            )
-            return None
-    process_set = ProcessSet(ranks)
-    if process_set.process_set_id is None:
-        raise ValueError(
-            f"the backend farandole knows no process set of the ranks {sorted(ranks)}: call "
-            f"farandole_torch.add_process_set({sorted(ranks)}) on every rank before dist.new_group"
+def _set_of(ranks: list[int], name: str) -> ProcessSet | None:
+    """A set of the group's own, since other threads may use other groups of the same ranks."""
+    try:
+        return add_own_process_set(sorted(ranks), f"{name} {ranks}")
+    except ArgumentError as error:
+        if len(ranks) < farandole.size():
+            raise
+        warnings.warn(
+            "this group of torch.distributed shares the order of its operations with the first group, so call both "
+            f"from one thread: {error}",
+            stacklevel=2,
         )
-    return process_set
+        return None
+
+
+def monitored_barrier(
+    group: Any = None, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
+) -> None:
+    """Block until all ranks of the group have called: `dist.monitored_barrier`, which PyTorch keeps for Gloo's groups.
+
+    Args:
+        group: by default all ranks.
+        timeout: how long rank 0 waits for the others, seconds or a timedelta; by default the group's.
+        wait_all_ranks: name all ranks that have not come, not only the first.
+
+    Raises:
+        DeadlineError: a rank has not come in time. On rank 0 of the group the message names it. The group can still be
+            used.
+
+    Example:
+        >>> from farandole_torch.distributed import monitored_barrier
+        >>> dist.monitored_barrier = monitored_barrier  # for a program that calls that
+    """
+    group = dist.group.WORLD if group is None else group
+    if isinstance(timeout, int | float):
+        timeout = timedelta(seconds=timeout)
+    if dist.get_rank(group) >= 0:
+        group.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
 
 
 def rendezvous(url: str, *_: Any, **__: Any) -> Iterator[tuple[Any, int, int]]:
