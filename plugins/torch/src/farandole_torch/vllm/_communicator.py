@@ -25,7 +25,10 @@ from vllm.distributed.device_communicators.cpu_communicator import CpuCommunicat
 
 from farandole_torch import operators
 
+_OPERATORS = torch.ops.farandole
 _SUM = int(farandole.Sum)
+_ALL_REDUCE, _ALL_GATHER = _OPERATORS.all_reduce_.default, _OPERATORS.all_gather_into.default
+_REDUCE_SCATTER, _BROADCAST = _OPERATORS.reduce_scatter_into.default, _OPERATORS.broadcast_.default
 _SHM_NAMES = ("tp", "pp")  # names of groups for which vLLM would share memory by a name
 
 
@@ -48,12 +51,12 @@ class Communicator(CpuCommunicator):  # type: ignore[misc]  # vLLM is not read
 
     def all_reduce(self, input_: torch.Tensor) -> torch.Tensor:
         whole = input_.contiguous()
-        torch.ops.farandole.all_reduce_(whole, _SUM, self._group)
+        _ALL_REDUCE(whole, _SUM, self._group)
         return whole
 
     def all_gather(self, input_: torch.Tensor, dim: int = -1) -> torch.Tensor:
         parts = input_.new_empty((self.world_size, *input_.shape))
-        torch.ops.farandole.all_gather_into(parts, input_.contiguous(), self._group)
+        _ALL_GATHER(parts, input_.contiguous(), self._group)
         return parts.movedim(0, dim % input_.dim()).flatten(dim % input_.dim(), dim % input_.dim() + 1)
 
     def gather(self, input_: torch.Tensor, dst: int = 0, dim: int = -1) -> torch.Tensor | None:
@@ -63,11 +66,11 @@ class Communicator(CpuCommunicator):  # type: ignore[misc]  # vLLM is not read
     def reduce_scatter(self, input_: torch.Tensor, dim: int = -1) -> torch.Tensor:
         rows = input_.movedim(dim, 0).contiguous()
         mine = rows.new_empty((rows.shape[0] // self.world_size, *rows.shape[1:]))
-        torch.ops.farandole.reduce_scatter_into(mine, rows, _SUM, self._group)
+        _REDUCE_SCATTER(mine, rows, _SUM, self._group)
         return mine.movedim(0, dim).contiguous()
 
     def broadcast(self, tensor: torch.Tensor, src: int = 0) -> torch.Tensor:
-        torch.ops.farandole.broadcast_(tensor, self.ranks[src], self._group)
+        _BROADCAST(tensor, self.ranks[src], self._group)
         return tensor
 
 
