@@ -21,8 +21,8 @@
 // (invariant 3 of name_table.h).
 //
 // After a rank has joined, OnMessage invites it to every operation of the others; the engine takes part with zeros.
-// If members alone change a process set, OnMessage tells the other ranks, too. They update their table of sets when they
-// read the entry in the log, and the engine does not see it.
+// If members alone change a process set, OnMessage tells the other ranks, too. They update their table of sets when
+// they read the entry in the log, and the engine does not see it.
 #pragma once
 
 #include <deque>
