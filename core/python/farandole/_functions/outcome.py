@@ -140,9 +140,10 @@ def results(result: JobResult, ranks: int, is_elastic: bool = False) -> list[Any
     failed = {rank: each for rank, each in outcomes.items() if each.traceback}
     culprit = result.ended.culprit
     first = next(iter(failed), None) if culprit is None else culprit  # in the order of arrival
+    teller = first if result.ended.waiter is None else result.ended.waiter
     has_gone_on = is_elastic and result.exit_code == 0
-    if first in failed and not has_gone_on:
-        raise _of_job(_error(failed[first], first, ranks), first, result.exit_code)
+    if teller in failed and not has_gone_on:
+        raise _of_job(_error(failed[teller], teller, ranks), first, result.exit_code)
     if result.exit_code != 0:
         sentence = result.ended.text or f"the launcher ended with exit code {result.exit_code} and printed no reason."
         raise _of_job(FarandoleError(sentence), first, result.exit_code)

@@ -147,7 +147,7 @@ class _Teller:
         """Of the ranks that fail of one mistake one shows its traceback; another says where, if that is elsewhere."""
         text = uncaught.text  # takes longer than to ask, so that the line of another comes after it mostly
         first, why, place = self.who_tells(uncaught.mistake, uncaught.reason, uncaught.reason + uncaught.where)
-        late, waits_too = self.late if self.late and isinstance(uncaught.error, DeadlineError) else (self.rank, False)
+        late, waits_too = self.awaited(uncaught.error)
         if waits_too and self.records is not None:
             first, why = late, late  # it raises the same, and its line is the one to show
         if self.lost is None and first == self.rank and late != self.rank:
@@ -159,6 +159,10 @@ class _Teller:
         elif place == self.rank:
             reason = f": {uncaught.reason}" if why == self.rank else f" for the same reason as rank {first}"
             self.print(f"farandole: rank {self.rank} stops{uncaught.where}{reason}\n")
+
+    def awaited(self, error: BaseException) -> tuple[int, bool]:
+        """The rank for which others waited in vain, by an error about that, and whether it waits in turn."""
+        return self.late if self.late and isinstance(error, DeadlineError) else (self.rank, False)
 
     def print(self, text: str) -> None:
         print(text, end="", file=sys.stderr, flush=True)
@@ -214,7 +218,11 @@ def raised(error: BaseException) -> None:
     """The function of `farandole.run` raised: its caller shows the exception, so nothing is printed here."""
     if _teller.pid:
         _teller.note_lost()
-        _teller.say(error, because_of=_teller.lost_rank)
+        late, waits_too = _teller.awaited(error)
+        if _teller.lost is None and late != _teller.rank:
+            _teller.say(error, because_of=late, awaited=not waits_too)
+        else:
+            _teller.say(error, because_of=_teller.lost_rank)
         _teller.leave_before_threads_end()
 
 

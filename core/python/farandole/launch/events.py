@@ -75,6 +75,7 @@ class JobEnded(Event):
     sentences: tuple[str, ...] = ()
     is_refused: bool = False  # the launcher could not start it
     culprit: int | None = None  # the rank that failed first
+    waiter: int | None = None  # the rank that has failed since it waited for the culprit in vain
     host: str = ""  # of the culprit
     pid: int = 0
     reason: str = ""  # "failed first: exit code 3 after 1.2 s"

@@ -112,6 +112,7 @@ def job_ended(
         exit_code=failure.exit_code,
         sentences=tuple(filter(None, ["; ".join(filter(None, blame)), advice, doubt, *more])),
         culprit=place.rank,
+        waiter=None if failure.waiter is None else failure.waiter.placement.rank,
         host=place.host,
         pid=death.pid,
         reason=reason,
