@@ -127,6 +127,22 @@ def test_a_rank_makes_calls_until_one_raises(tmp_path: Path) -> None:
     assert process.returncode == 1 and out == f"x{mark}\n{mark}\n" and "ZeroDivisionError" in err
 
 
+def test_a_call_may_fork_and_take_the_streams_away(tmp_path: Path) -> None:
+    def fork() -> int:
+        if child := os.fork():
+            os.waitpid(child, 0)
+        sys.stderr = None  # type: ignore[assignment]
+        return child
+
+    actor, mark = Actor(), new_mark()
+    with serving(actor, tmp_path) as process:
+        for _ in range(2):
+            assert result_in(actor.outcome(0, pack_call(fork, (), {}, "test"), mark), 0, 1) > 0
+        actor.end()
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 0 and out.count(mark) == err.count(mark) == 2
+
+
 @pytest.mark.parametrize("end", ["actor", "interrupt"])
 def test_a_rank_that_waits_for_a_call_ends_without_a_word(tmp_path: Path, end: str) -> None:
     actor = Actor()

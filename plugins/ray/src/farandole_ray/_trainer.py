@@ -42,7 +42,7 @@ def make_call(call: bytes, mark: str) -> Any:
 
 def serve_calls() -> None:
     """Make the calls that the actor of this node passes on, until it closes the stream. Raises what a call raises."""
-    number, name = of_rank()
+    (number, name), pid = of_rank(), os.getpid()
     with socket.socket(socket.AF_UNIX) as actor:
         actor.connect(f"\0{name}")
         say(actor, "rank", number=number)
@@ -50,11 +50,14 @@ def serve_calls() -> None:
             call, mark = asked
             _log.begin(mark)
             outcome, error = outcome_of(call, number)
-            _end_output(mark)
-            say(actor, "outcome", size=len(outcome))
-            actor.sendall(outcome)
+            if os.getpid() == pid:
+                _end_output(mark)
+                say(actor, "outcome", size=len(outcome))
+                actor.sendall(outcome)
             if error is not None:
                 raise error
+            if os.getpid() != pid:  # a child that the call has forked
+                return
 
 
 def _next(actor: socket.socket) -> tuple[bytes, str] | None:
@@ -69,5 +72,6 @@ def _next(actor: socket.socket) -> tuple[bytes, str] | None:
 def _end_output(mark: str) -> None:
     for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
         with contextlib.suppress(OSError, ValueError):  # the call has closed it
-            stream.flush()
+            if stream is not None:  # the call may have set it so
+                stream.flush()
             os.write(descriptor, f"{mark}\n".encode())
