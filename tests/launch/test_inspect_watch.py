@@ -271,6 +271,14 @@ def test_nothing_is_said_before_all_hosts_are_heard() -> None:
     assert len(watch.hear("h1", Snapshot({1: STEADY[1]}, stuck=(there,)), 100.5, 2)) == 1
 
 
+def test_two_hosts_that_are_one_machine_name_a_rank_once() -> None:
+    watch = JobWatch()
+    assert watch.hear("h0", Snapshot(STEADY, stuck=stuck(4.0, 100.0)), 100.0, 2) == []
+    twice = watch.hear("h1", Snapshot(STEADY, stuck=stuck(9.0, 100.5)), 100.5, 2)
+    once = JobWatch().hear("", Snapshot(STEADY, stuck=stuck(9.0, 100.5)), 100.5, 2)
+    assert twice == once and len(once) == 1
+
+
 def test_ranks_of_a_later_epoch_are_named_in_the_order_of_start(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = time.monotonic() + 10
     ranks = [replace(each, recording=replace(each.recording, epoch=1)) for each in stuck(20.0, now_s)]

@@ -160,7 +160,8 @@ class JobWatch:
             late = self._stragglers.find(step_times, now)
             if late is not None and self._is_news((late.ranks, late.cause), now):
                 sentences.append(self._about(late))
-        ranks = [rank for each in fresh for rank in each.stuck]
+        # Hosts of a cluster may be one machine, which sees the ranks of all of them.
+        ranks = [*{rank.number: rank for each in fresh for rank in each.stuck}.values()]
         warn_after_s = max((each.warn_after_s for each in fresh), default=0.0)
         stall = self._stall(ranks, step_times, warn_after_s, now) if 0 < size <= len(ranks) else None
         if stall is not None and self._is_news((stall.culprits, stall.kind), now):
