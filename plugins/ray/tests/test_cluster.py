@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +19,14 @@ pytestmark = pytest.mark.timeout(400)
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples"
 LIMIT_S = 360.0
+LONG, LONG_S = os.environ.get("FARANDOLE_LONG") == "1", 1800
 
 
 @pytest.fixture
 def run(lab: Lab, tmp_path: Path) -> Callable[..., str]:
     """run("calls.py", argument) runs a program to its good end, and returns its stdout."""
 
-    def call(program: str, *arguments: object) -> str:
+    def call(program: str, *arguments: object, limit_s: float = LIMIT_S) -> str:
         own = tmp_path / "own"  # other jobs of this machine write to /tmp
         own.mkdir()
         variables = [
@@ -35,7 +37,7 @@ def run(lab: Lab, tmp_path: Path) -> Callable[..., str]:
             "OMP_NUM_THREADS=1",
         ]
         words = ["env", *variables, sys.executable, HERE / "programs" / program, *map(str, arguments)]
-        done = lab.hosts(1)[0].run(words, timeout=LIMIT_S, cwd=tmp_path)
+        done = lab.hosts(1)[0].run(words, timeout=limit_s, cwd=tmp_path)
         assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done.stdout
 
@@ -69,8 +71,9 @@ def test_digits_train_to_the_same_parameters_as_by_the_launcher(
     assert digest(ours) == digest(theirs)
 
 
+@pytest.mark.timeout(LONG_S)
 def test_a_node_leaves_and_one_joins(run: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
-    tell(run("come_and_go.py"), capsys)
+    tell(run("come_and_go.py", 20 if LONG else 1, limit_s=LONG_S if LONG else LIMIT_S), capsys)
 
 
 def test_ray_train_has_reports_checkpoints_and_shards(run: Callable[..., str]) -> None:

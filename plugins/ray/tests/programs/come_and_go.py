@@ -1,6 +1,7 @@
-"""A node is removed while an elastic job trains, another joins, and is drained."""
+"""A node is removed while an elastic job trains, and another joins, as often as the argument says; that is drained."""
 
 import itertools
+import sys
 import threading
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ import ray
 from cluster import add, nodes
 from farandole_ray import RayExecutor
 
+TIMES = int(sys.argv[1])
 STEPS = Path("steps")  # rank 0 says how far it is
 STOP = Path("stop")
 BLIND = {"health_check_period_ms": 300_000}  # Ray does not notice a node's silent end: the job must not wait for it
@@ -59,14 +61,15 @@ with nodes(2, config=BLIND) as cluster:
     thread = threading.Thread(target=lambda: results.extend(executor.run(train, arguments)))
     thread.start()
     await_size(2, 60)
-    began = time.monotonic()
-    cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)
-    await_size(1, 10)
-    print(f"measured: a node was removed, and training went on after {time.monotonic() - began:.1f} s")
-    add(cluster)
-    began = time.monotonic()
-    await_size(2, 60)
-    print(f"measured: a node has joined, and trained after {time.monotonic() - began:.1f} s")
+    for _ in range(TIMES):
+        began = time.monotonic()
+        cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)
+        await_size(1, 10)
+        print(f"measured: a node was removed, and training went on after {time.monotonic() - began:.1f} s")
+        add(cluster)
+        began = time.monotonic()
+        await_size(2, 60)
+        print(f"measured: a node has joined, and trained after {time.monotonic() - began:.1f} s")
     began = time.monotonic()
     cluster_is_told_that_a_node_will_go(cluster)
     await_size(1, 15)
@@ -77,4 +80,5 @@ with nodes(2, config=BLIND) as cluster:
 sizes = results[0][2]
 assert [result[:2] for result in results] == [(1, len(sizes))], results
 changes = [size for size, _ in itertools.groupby(sizes)]
-assert changes[-4:] == [2, 1, 2, 1] and len(changes) <= 5, changes  # on a busy machine it begins with one rank
+passed = [2, 1] * (TIMES + 1)
+assert changes in (passed, [1, *passed]), changes  # on a busy machine it begins with one rank
