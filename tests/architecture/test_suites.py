@@ -29,7 +29,7 @@ def runs(*arguments: str) -> list[tuple[str, list[str], list[str]]]:
 def test_each_file_of_tests_is_run_once() -> None:
     files = [path for path in tracked_paths(ROOT) if path.rpartition("/")[2].startswith("test_") and path[-3:] == ".py"]
     only_named = ("tests/gpus/", "tests/integrations/", "tests/page/", "tests/programs/", "tests/spark/")
-    only_named += ("plugins/ray/tests/test_cluster.py",)
+    only_named += ("plugins/ray/tests/test_cluster",)
     named = ("kubernetes", "launchers", "mpi", "mxnet", "slurm", "tensorflow", "torch")
     only_named += tuple(f"tests/hosts/test_{name}_" for name in named)
     asked = [argument for _, _, arguments in runs() for argument in arguments]

@@ -17,11 +17,13 @@ A case runs in one or more *ways* (ways.py), as users start jobs:
     asyncio        the same in a coroutine, by `asyncio.to_thread`
     script-hosts   the script, with `hosts="h0:1,h1:2"`
 
-and is judged (judge.py) by what any launcher must offer: the code; a sentence of its own that has "rank 1 on h1"; facts
-as plain text ("SIGKILL", "exit code 7", `train.py", line 20`); a caller whose signal handlers, descriptors and children
-are as before; and an empty machine afterwards: no process, no shared memory, no file in TMPDIR or XDG_RUNTIME_DIR, no
-flight record. Sentences are never compared as wholes: their wording is free, their facts are not. Nothing here imports
-the launcher, so any other one can be judged by it.
+Those of a function are also calls on a Ray or a Spark that starts once for all of them (clusters.py).
+
+A case is judged (judge.py) by what any launcher must offer: the code; a sentence of its own that has "rank 1 on h1";
+facts as plain text ("SIGKILL", "exit code 7", `train.py", line 20`); a caller whose signal handlers, descriptors and
+children are as before; and an empty machine afterwards: no process, no shared memory, no file in TMPDIR or
+XDG_RUNTIME_DIR, no flight record. Sentences are never compared as wholes: their wording is free, their facts are not.
+Nothing here imports the launcher, so any other one can be judged by it.
 
 To add a case, add a row. `say` is looked for in the launcher's own lines only (through `farandole.run`: in the message
 of the exception), `show` in all that the user sees, `hide` nowhere; `blame` has the ranks of which one must be named:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ class Told:
     message: str = ""
     blamed: int | None = None
     caller: str = "unchanged"
+    hosts: Mapping[int, str] = field(default_factory=dict)  # of ranks; others are on localhost
     left: list[str] = field(default_factory=list)
 
     @property
@@ -44,7 +45,7 @@ class Told:
         return f"{self.out}\n{self.err}\n{self.message}"
 
 
-def complaints(case: Case, way: str, told: Told) -> Iterator[str]:
+def complaints(case: Case, told: Told) -> Iterator[str]:
     """Each is something that is wrong."""
     names = told.raised.split()
     is_the_launchers = "FarandoleError" in names or not told.is_call  # else what a rank raised
@@ -55,7 +56,7 @@ def complaints(case: Case, way: str, told: Told) -> Iterator[str]:
         yield f"the exit code is {told.code}, not {wanted}"
     if told.caller != "unchanged":
         yield f"in the caller: {told.caller}"
-    yield from _wrong_culprit(case, way, told, is_the_launchers)
+    yield from _wrong_culprit(case, told, is_the_launchers)
     say = _facts(case.say) or [f"exit code {case.code}"] * bool(case.blame and is_the_launchers and not case.show)
     yield from (f"the launcher does not say {each!r}" for each in say if each not in told.ours)
     show = [case.line if each == LINE else each for each in _facts(case.show)]
@@ -67,13 +68,14 @@ def complaints(case: Case, way: str, told: Told) -> Iterator[str]:
     yield from (f"left behind: {each}" for each in told.left)
 
 
-def _wrong_culprit(case: Case, way: str, told: Told, is_the_launchers: bool) -> Iterator[str]:
+def _wrong_culprit(case: Case, told: Told, is_the_launchers: bool) -> Iterator[str]:
     found = _BLAMED.search(told.ours) if is_the_launchers else None
     blamed = told.blamed if told.is_call else int(found[1]) if found else None
     if blamed not in (case.blame or (None,)):
         yield f"rank {blamed} is blamed, not {case.blame or 'nobody'}"
-    host = "localhost" if "hosts" not in way else "h0" if blamed == 0 else "h1"
-    if case.blame and found and found[2] != host:
+    is_about_blamed = found is not None and int(found[1]) == blamed  # else the words of a job that the rank has run
+    host = told.hosts.get(-1 if blamed is None else blamed, "localhost")
+    if case.blame and found and is_about_blamed and found[2] != host:
         yield f"{found[2]} is blamed, not {host}"
 
 
@@ -81,14 +83,16 @@ def _facts(text: str) -> list[str]:
     return text.split(" | ") if text else []
 
 
-def left_behind(mark: str, folders: Sequence[Path], hosts: Sequence[psutil.Process], memory: set[str]) -> list[str]:
+def left_behind(
+    mark: str, folders: Sequence[Path], others: Callable[[], Iterable[psutil.Process]], memory: set[str]
+) -> list[str]:
     """What is still there after a while: processes, files in these folders, shared memory that is not in `memory`.
 
-    Processes that are left are killed.
+    Processes are those with the mark, and `others`. They are killed.
     """
     until = time.monotonic() + LEFT_LIMIT_S
     while True:
-        processes = [*_marked(mark), *_on(hosts)]
+        processes = [*_marked(mark), *others()]
         files = [str(path) for folder in folders for path in folder.rglob("*") if not path.is_dir()]
         files += sorted(shared_memory() - memory)
         if not (processes or files) or time.monotonic() > until:
@@ -114,7 +118,8 @@ def _marked(mark: str) -> Iterator[psutil.Process]:
                 yield psutil.Process(int(pid))
 
 
-def _on(hosts: Sequence[psutil.Process]) -> list[psutil.Process]:
+def processes_of(hosts: Sequence[psutil.Process]) -> list[psutil.Process]:
+    """All of hosts of a lab, but for their first."""
     found: list[psutil.Process] = []
     for host in hosts:
         with contextlib.suppress(psutil.NoSuchProcess):  # it has crashed

@@ -43,7 +43,7 @@ def check(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 told = jobs[case.name, way].result()
             except CannotMake as why:
                 pytest.skip(str(why))
-            if wrong := list(complaints(case, way, told)):
+            if wrong := list(complaints(case, told)):
                 pytest.fail("\n".join([*wrong, "stdout:", told.out[-2000:], "stderr:", told.err[-2000:], told.message]))
 
         yield judge

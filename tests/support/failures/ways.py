@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import psutil
 from lab import Host, Lab
 
 from failures.case import Case
-from failures.judge import MARK, Told, left_behind, shared_memory
+from failures.judge import MARK, Told, left_behind, processes_of, shared_memory
 
 LIMIT_S = 150.0  # for a job that takes 1 to 3 s where the machine is not busy
 PAUSE_S = 0.4
@@ -156,13 +157,14 @@ class Job:
             code: int | None = self.process.wait(LIMIT_S)
         except BaseException:
             self.process.kill()
-            left_behind(self.mark, [], [], self.memory)
+            left_behind(self.mark, [], list, self.memory)
             raise
         hosts = [psutil.Process(host.pid) for host in self.hosts if psutil.pid_exists(host.pid)]
-        left = left_behind(self.mark, self.private, hosts, self.memory)
+        left = left_behind(self.mark, self.private, partial(processes_of, hosts), self.memory)
         out, err = ((self.cwd / name).read_text(errors="replace") for name in ("out", "err"))
         word = self.cwd / "word.json"
-        found = {"code": code, "out": out, "err": err, "left": left, "is_call": self.way in CALLS}
+        places = {0: "h0", 1: "h1", 2: "h1"} if self.hosts else {}
+        found = {"code": code, "out": out, "err": err, "left": left, "is_call": self.way in CALLS, "hosts": places}
         return Told(**{**found, **(json.loads(word.read_text()) if word.exists() else {})})
 
     def _do(self, word: str) -> None:
