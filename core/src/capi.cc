@@ -17,6 +17,11 @@ struct frd_operation {
   farandole::OperationPtr operation;
 };
 
+struct frd_transfer {
+  std::shared_ptr<farandole::Engine> engine;
+  farandole::TransferPtr transfer;
+};
+
 struct frd_memory {
   std::shared_ptr<std::byte> memory;
 };
@@ -65,6 +70,7 @@ bool InRange(int32_t value, int count) { return value >= 0 && value < count; }
 constexpr size_t kFirstWorld = offsetof(frd_world, key) + sizeof(void*);
 constexpr size_t kFirstTensor = offsetof(frd_tensor, ready_event) + sizeof(void*);
 constexpr size_t kFirstRequest = offsetof(frd_request, process_set);
+constexpr size_t kFirstMessage = sizeof(frd_message);
 constexpr size_t kFirstOutput = offsetof(frd_output, dimension_count) + sizeof(int32_t);
 
 Status TooSmall(const char* name) {
@@ -292,6 +298,54 @@ int32_t ApiRefuse(int32_t process_set, const char* name, const char* site, const
   });
 }
 
+// ---- single messages
+
+int32_t BeginTransfer(const frd_message& message, bool sends, frd_transfer** result) {
+  return Guard([&] {
+    Status status;
+    std::shared_ptr<Engine> engine = CurrentEngine(&status);
+    if (!engine) return Report(status);
+    if (message.struct_size < kFirstMessage) return Report(TooSmall("frd_message"));
+    if (!InRange(message.dtype, kDTypeCount)) return Report(Invalid("unknown element type ", message.dtype));
+    auto handle = std::make_unique<frd_transfer>(frd_transfer{engine, std::make_shared<Transfer>()});
+    Transfer& transfer = *handle->transfer;
+    transfer.sends = sends;
+    transfer.peer = message.peer;
+    transfer.key = {message.process_set, message.tag};
+    transfer.dtype = static_cast<DType>(message.dtype);
+    transfer.data = static_cast<std::byte*>(message.data);
+    transfer.size_bytes = message.size_bytes;
+    if (const Status begun = engine->Begin(handle->transfer); !begun.ok()) return Report(begun);
+    *result = handle.release();
+    return FRD_OK;
+  });
+}
+
+int32_t EndOfTransfer(const frd_transfer& handle, int64_t limit_ms) {
+  return Guard([&] {
+    const TransferPtr& transfer = handle.transfer;
+    if (!transfer->done) {
+      if (const Status usable = CheckNotForked(); !usable.ok()) return Report(usable);
+      const bool done = limit_ms == 0 ? handle.engine->Poll(transfer) : handle.engine->Wait(transfer, limit_ms);
+      if (!done) return FRD_IN_PROGRESS;
+    }
+    return Report(transfer->status);
+  });
+}
+
+int32_t ApiWaitTransfer(frd_transfer* handle, int64_t timeout_ms) {
+  return EndOfTransfer(*handle, timeout_ms < 0 ? Engine::kForeverMs : std::min(timeout_ms, Engine::kForeverMs));
+}
+
+void ApiEndTransfer(frd_transfer* transfer) {
+  const std::unique_ptr<frd_transfer> owned(transfer);
+  if (!CheckNotForked().ok()) return;
+  Guard([&owned] {
+    owned->engine->GiveUp(owned->transfer);
+    return FRD_OK;
+  });
+}
+
 int32_t WorldFact(int (Engine::*fact)() const) {
   const std::shared_ptr<Engine> engine = CurrentEngine();
   return engine ? (engine.get()->*fact)() : -1;
@@ -315,6 +369,12 @@ const frd_api kApi = {
     &ApiKeep,
     [](frd_memory* memory) { delete memory; },
     &ApiRefuse,
+    [](const frd_message* message, frd_transfer** transfer) { return BeginTransfer(*message, true, transfer); },
+    [](const frd_message* message, frd_transfer** transfer) { return BeginTransfer(*message, false, transfer); },
+    [](frd_transfer* transfer) { return EndOfTransfer(*transfer, 0); },
+    &ApiWaitTransfer,
+    [](frd_transfer* transfer) { return transfer->transfer->source; },
+    &ApiEndTransfer,
 };
 
 }  // namespace

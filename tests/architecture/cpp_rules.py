@@ -20,9 +20,10 @@ LAYERS["collectives"] = {"common", "reduce", "transport", "world", "algorithms",
 LAYERS["backends"] = {*LAYERS["collectives"], "collectives"}
 LAYERS["operation"] = {*LAYERS["backends"], "backends", "controller"}
 LAYERS["execution"] = {*LAYERS["operation"], "operation"}
-LAYERS["engine"] = {*LAYERS["execution"], "execution"}
-LAYERS["capi"] = {"common", "operation", "engine"}
-LAYERS["bindings"] = {"common", "transport", "backends", "operation", "engine"}
+LAYERS["p2p"] = {"common", "transport", "world"}
+LAYERS["engine"] = {*LAYERS["execution"], "execution", "p2p"}
+LAYERS["capi"] = {"common", "operation", "engine", "p2p"}
+LAYERS["bindings"] = {"common", "transport", "backends", "operation", "engine", "p2p"}
 
 _C_HEADER = "farandole/farandole.h"
 _MAY_SEE_C_HEADER = {"capi", "bindings"}

@@ -148,6 +148,22 @@ typedef struct frd_output {
   int32_t dimension_count;
 } frd_output;
 
+/* A message between two ranks, which no other rank takes part in. The receiver gets the messages of one sender with one
+ * process set and tag in the order in which they were sent. Both ends say the same dtype and size_bytes; else the
+ * receive ends with FRD_MISMATCH. */
+#define FRD_ANY_SOURCE (-1)
+typedef struct frd_message {
+  uint32_t struct_size;
+  int32_t dtype;
+  void* data; /* in host memory; belongs to the core until the transfer has ended */
+  size_t size_bytes;
+  int32_t peer;        /* the target, or the source: a rank of the job, which may be this one; or FRD_ANY_SOURCE */
+  int32_t process_set; /* has both ranks; 0: all ranks */
+  uint64_t tag;
+} frd_message;
+
+typedef struct frd_transfer frd_transfer; /* a send or a receive that has begun */
+
 typedef struct frd_operation frd_operation;
 typedef struct frd_memory frd_memory;
 
@@ -191,6 +207,19 @@ typedef struct frd_api {
    * the set's next unnamed one, on the other ranks, whose errors name this rank, the site and `why`. `name` and `site`
    * as in frd_request. */
   int32_t (*refuse)(int32_t process_set, const char* name, const char* site, const char* why);
+
+  /* Begin a transfer. On FRD_OK the caller owns *transfer and must end it once. A small message may be sent before its
+   * receive has begun. */
+  int32_t (*send)(const frd_message* message, frd_transfer** transfer);
+  int32_t (*receive)(const frd_message* message, frd_transfer** transfer);
+  /* As poll and wait of operations. */
+  int32_t (*poll_transfer)(frd_transfer* transfer);
+  int32_t (*wait_transfer)(frd_transfer* transfer, int64_t timeout_ms);
+  /* The rank whose message a receive that ended with FRD_OK has taken. */
+  int32_t (*source)(frd_transfer* transfer);
+  /* Releases the handle. If the transfer has not ended, it is given up: its memory is not touched any more, and the
+   * other rank may wait in vain. */
+  void (*end_transfer)(frd_transfer* transfer);
 } frd_api;
 
 #if defined(__GNUC__)

@@ -13,6 +13,12 @@ std::unique_ptr<FlightRecorder> BeginRecording(const WorldSpec& spec) {
   return FlightRecorder::Make({spec.rank, spec.size, spec.run, spec.recording_path, spec.epoch});
 }
 
+// See Messenger::Reason.
+Status WhyLost(const Operations& operations, int peer) {
+  const bool is_lost = operations.is_broken && peer != kAnySource && operations.broken_by == peer;
+  return operations.is_over || is_lost ? operations.broken : Status::Ok();
+}
+
 // Returns make(), or a short error if there is no memory for it.
 template <typename Make>
 Status OrOutOfMemory(Make make) noexcept {
@@ -40,6 +46,7 @@ Status Engine::Start(WorldSpec spec, Settings settings, std::unique_ptr<Engine>*
     FRD_RETURN_IF_ERROR(BackendTable::FindAll(settings, backend_list));
     engine->reset(new Engine(settings, true));
     (*engine)->everybody_ = (*engine)->single_rank_.FindSet(0);
+    (*engine)->messenger_ = std::make_unique<Messenger>(nullptr, [](int) { return Status::Ok(); });
     return Status::Ok();
   }
   spec.plan = PlanFor(spec.size);
@@ -70,12 +77,15 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   FRD_RETURN_IF_ERROR(BackendList::Read(settings.backends, &engine->backend_list_, settings.without_network));
   engine->driver_ = std::make_unique<Driver>(engine->operations_.get(), settings, engine->backend_list_);
   FRD_RETURN_IF_ERROR(engine->driver_->Start());
+  engine->messenger_ = std::make_unique<Messenger>(
+      engine->world_.get(), [operations = engine->operations_.get()](int peer) { return WhyLost(*operations, peer); });
   *result = std::move(engine);
   return Status::Ok();
 }
 
 void Engine::Shutdown() {
   if (operations_) operations_->diagnosis.Close();
+  if (messenger_) messenger_->Shutdown();
   if (driver_) driver_->Leave();
 }
 
@@ -273,6 +283,48 @@ Status Engine::FindDevice(Operation* operation) {
 }
 
 // ---- waiting
+
+// A rank outside of the set has no such message.
+Status Engine::CheckMembers(const Transfer& transfer) {
+  const ProcessSetPtr set = FindSet(transfer.key.context);
+  if (!set) return NoProcessSet(transfer.key.context, rank_);
+  const bool is_any = transfer.peer == kAnySource && !transfer.sends;
+  for (const int rank : {rank_, is_any ? rank_ : transfer.peer}) {
+    if (set->PositionOf(rank) < 0)
+      return Invalid(transfer.Title(), ": rank ", rank, " is not in process set ", set->id);
+  }
+  return Status::Ok();
+}
+
+Status Engine::Begin(const TransferPtr& transfer) noexcept {
+  try {
+    FRD_RETURN_IF_ERROR(CheckMembers(*transfer));
+    return messenger_->Submit(transfer);
+  } catch (const std::exception& thrown) {
+    messenger_->Cancel(transfer, Internal("out of memory"));
+    return OrOutOfMemory(
+        [&] { return Internal(transfer->Title(), " cannot start on rank ", rank_, ": ", CauseOf(thrown)); });
+  }
+}
+
+// A rank that fails because another is lost is not blamed for it.
+bool Engine::Wait(const TransferPtr& transfer, int64_t limit_ms) {
+  if (!messenger_->Wait(transfer, limit_ms)) return false;
+  if (operations_ && transfer->status.code() == Code::kPeerLost) {
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    if (operations_->is_broken) operations_->RecordLostRank();
+  }
+  return true;
+}
+
+void Engine::GiveUp(const TransferPtr& transfer) {
+  if (transfer->done) return;
+  std::string who = world_ ? "" : "this rank";
+  if (who.empty()) who = transfer->peer == kAnySource ? "no rank" : world_->NameOf(transfer->peer);
+  const std::string what = transfer->sends ? " received it in time" : " sent it in time";
+  messenger_->Cancel(transfer, {Code::kDeadline, transfer->Title(), " failed on rank ", rank_, ": ", who,
+                                transfer->peer == kAnySource ? "" : " has not", what});
+}
 
 // A caller may only poll, and so never come to where a waiting thread rings for missing shares.
 bool Engine::Poll(const OperationPtr& operation) {

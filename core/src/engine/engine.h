@@ -19,6 +19,7 @@
 #include "engine/operations.h"
 #include "execution/single_rank.h"
 #include "operation/operation.h"
+#include "p2p/messenger.h"
 #include "world/world.h"
 
 namespace farandole {
@@ -74,6 +75,16 @@ class Engine {
   void ExpectLimit(int64_t limit_ms);
   // The error of a caller that waits no longer, with the names of the missing ranks. The operation stays in flight.
   Status Overdue(const OperationPtr& operation, int64_t waited_ms);
+
+  // ---- single messages (p2p/messenger.h)
+
+  // Begins a transfer within a process set, its context. Never waits. Throws nothing. An error: nothing has begun.
+  Status Begin(const TransferPtr& transfer) noexcept;
+  bool Poll(const TransferPtr& transfer) { return messenger_->Poll(transfer); }
+  // Returns whether it is done.
+  bool Wait(const TransferPtr& transfer, int64_t limit_ms);
+  // Ends a transfer that is not done, since the caller has waited long enough. Its memory is not touched any more.
+  void GiveUp(const TransferPtr& transfer);
 
   // Declares that its thread does nothing but wait for the operation while this lives.
   class BlockedScope {
@@ -133,6 +144,7 @@ class Engine {
   Status Mark(Request* request) const;
   Status FindDevice(Operation* operation);
   ProcessSetPtr FindSet(int id);
+  Status CheckMembers(const Transfer& transfer);
 
   int rank_ = 0;
   int size_ = 1;
@@ -144,6 +156,7 @@ class Engine {
   ProcessSetPtr everybody_;
   std::unique_ptr<Operations> operations_;
   std::unique_ptr<Driver> driver_;  // null in a world of one
+  std::unique_ptr<Messenger> messenger_;
 };
 
 }  // namespace farandole

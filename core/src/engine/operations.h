@@ -194,6 +194,7 @@ struct Operations {
 
   // ---- any thread. What changes together with a member above changes under `mutex`, too
   std::atomic<bool> is_broken{false};     // `broken` is set
+  std::atomic<bool> is_over{false};       // is_broken, and not only because a rank has left in good order
   std::atomic<bool> has_early{false};     // `early` is not empty
   std::atomic<bool> has_deferred{false};  // `deferred` is not empty
   std::atomic<bool> wants_join{false};    // `join` is set, and rank 0 does not know yet

@@ -426,6 +426,7 @@ void ProgressLoop::EndEpoch(const EpochEnd& end) {
                                    end.status.message());
   }
   failures_.MarkBroken(end);
+  operations_->is_over = true;
   world_->transport->BeginQuiesce();
   FailAll(end.status, true);
   FinishWithheld();

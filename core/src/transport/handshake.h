@@ -39,7 +39,7 @@ inline constexpr uint32_t kProtocolVersion = 11;
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{2000};
 
 struct Hello {
-  std::string purpose;  // what the connection is for: "control", "segment", "ordered", "early"; at most 16 bytes
+  std::string purpose;  // of the connection: "control", "segment", "ordered", "early", "messages"; at most 16 bytes
   uint32_t rank = 0;
   uint64_t epoch = 0;
 };

@@ -4,6 +4,7 @@
 //   peers     what each rank said about itself           layout  which ranks share memory
 //   node      shared memory, doorbells of this machine   pidfds  become readable when a rank of this machine ends
 //   control   every rank <-> rank 0, small messages      transport  tensor data, to the ranks of other nodes
+//   acceptors where ranks connect for messages (p2p)      arrived    ranks that did so during the start
 //
 // The engine owns the World until the epoch ends. Its connections belong to the thread that drives the progress loop;
 // peers and layout do not change, and any thread may read them.
@@ -17,6 +18,7 @@
 #include "common/clock.h"
 #include "common/descriptor.h"
 #include "common/status.h"
+#include "transport/connections.h"
 #include "transport/handshake.h"
 #include "transport/message_stream.h"
 #include "transport/transport.h"
@@ -24,6 +26,8 @@
 #include "world/shm_node.h"
 
 namespace farandole {
+
+inline constexpr const char* kMessagePurpose = "messages";  // of connections for single messages, in the handshake
 
 struct World {
   int rank = 0;
@@ -34,6 +38,9 @@ struct World {
   std::vector<MessageStream> control;    // by rank: all but itself on rank 0, only [0] elsewhere
   std::unique_ptr<Transport> transport;  // never null, but in one node nothing is connected
   std::vector<Descriptor> pidfds;        // by rank, invalid where there is none
+  Key key{};                             // the secret of this world's ranks
+  std::vector<Acceptor> acceptors;
+  std::vector<AuthenticatedPeer> arrived;
 
   bool one_node() const { return layout.node_count() == 1; }
   bool shares_cores() const { return SharesCores(peers, rank); }

@@ -29,8 +29,9 @@ namespace {
 constexpr const char* kPurpose = "control";  // of control connections, as the handshake names it
 constexpr int64_t kEndTimeoutMs = 200;       // for sending the reason why the start has failed
 
-// Each other rank needs descriptors: its pidfd, its event or data connections, and on rank 0 its control connection.
-constexpr rlim_t kForEachRank = 4, kForAll = 32;
+// Each other rank needs descriptors: its pidfd, its event or data connections, on rank 0 its control connection, and up
+// to two connections for messages.
+constexpr rlim_t kForEachRank = 6, kForAll = 32;
 constexpr rlim_t kMinForAll = 12;  // the least: this many, and one more for each rank
 
 // The number of open descriptors, or 0 where /proc is missing.
@@ -341,6 +342,7 @@ void Start::MoveInto(World* world) {
   world->size = spec_.size;
   world->peers = client_.peers();
   world->layout = client_.layout();
+  world->key = spec_.key;
   world->pidfds.resize(static_cast<size_t>(spec_.size));
   for (const MessageStream& stream : control_) {
     if (stream.open()) FailWhenUnanswered(stream.descriptor());

@@ -29,6 +29,13 @@ Status ListenForData(const std::string& address, Descriptor* listener) {
                              "to one that `ip address` lists"};
 }
 
+// A rank whose start is over earlier may have sent messages by now.
+void GiveAcceptor(Acceptor acceptor, std::vector<AuthenticatedPeer>* arrived, World* world) {
+  if (acceptor.open()) world->acceptors.push_back(std::move(acceptor));
+  for (AuthenticatedPeer& peer : *arrived) world->arrived.push_back(std::move(peer));
+  arrived->clear();
+}
+
 }  // namespace
 
 // ---- ShmSetup
@@ -65,7 +72,7 @@ void ShmSetup::Begin(TimePoint now, RendezvousClient* client) {
   if (status.ok() && member_ == 0)
     status = SharedSegment::Create(ShmNode::SegmentBytes(spec_.plan, ranks_.size()), &segment_);
   if (!status.ok()) return client->OnNotShared(status.message());
-  if (member_ != 0 || ranks_.size() == 1) acceptor_.Close();
+  if (ranks_.size() == 1) acceptor_.Close();
   if (ranks_.size() == 1) return client->OnShared();
   if (member_ == 0) return;
   const std::string& endpoint = client->peers()[static_cast<size_t>(ranks_[0])].segment_endpoint;
@@ -88,7 +95,11 @@ void ShmSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client)
     client->OnListenerLost(status.message());
   }
   for (AuthenticatedPeer& peer : arrived) {
-    if (peer.hello.purpose == kSegment) peers_[static_cast<int>(peer.hello.rank)] = std::move(peer.connection);
+    if (peer.hello.purpose == kMessagePurpose) {
+      arrived_.push_back(std::move(peer));
+    } else if (peer.hello.purpose == kSegment && member_ == 0) {
+      peers_[static_cast<int>(peer.hello.rank)] = std::move(peer.connection);
+    }
   }
   std::vector<int> ready;
   for (const auto& [rank, connection] : peers_) {
@@ -176,6 +187,7 @@ void ShmSetup::MoveInto(World* world) {
   for (size_t m = 0; m < ranks_.size(); ++m) {
     if (m != member_) world->pidfds[static_cast<size_t>(ranks_[m])] = std::move(pidfds_[m]);
   }
+  GiveAcceptor(std::move(acceptor_), &arrived_, world);
   segment_.CloseDescriptor();
   world->node.emplace(std::move(segment_), std::move(events_), spec_.plan, static_cast<int>(member_));
 }
@@ -218,6 +230,7 @@ void LinkSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client
     client->OnListenerLost(status.message());
   }
   for (AuthenticatedPeer& peer : arrived) {
+    if (peer.hello.purpose == kMessagePurpose) arrived_.push_back(std::move(peer));
     const bool known = peer.hello.purpose == kOrdered || peer.hello.purpose == kEarly;
     if (known && peer.hello.rank < static_cast<uint32_t>(spec_.size))
       early_[{static_cast<int>(peer.hello.rank), peer.hello.purpose}] = std::move(peer.connection);
@@ -272,6 +285,7 @@ void LinkSetup::MoveInto(World* world) {
                            world->NameOf(which.first)});
   }
   world->transport = MakeTransport(std::move(connections), world->size);
+  GiveAcceptor(std::move(acceptor_), &arrived_, world);
 }
 
 }  // namespace farandole

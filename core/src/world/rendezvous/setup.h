@@ -29,7 +29,8 @@ class ShmSetup {
  public:
   explicit ShmSetup(const WorldSpec& spec) : spec_(spec) {}
 
-  // Finds out whether this rank can share memory, and opens the endpoint to which members connect if it leads.
+  // Finds out whether this rank can share memory, and opens the endpoint to which members connect if it leads. In a
+  // node of several ranks it stays open for connections of the kMessagePurpose.
   Status Open(std::string* endpoint);
 
   void Begin(TimePoint now, RendezvousClient* client);  // kSetUp
@@ -54,9 +55,10 @@ class ShmSetup {
 
   const WorldSpec& spec_;
   Acceptor acceptor_;
-  Descriptor pidfd_;        // of this process
-  std::vector<int> ranks_;  // of the node, once it is known; member m has rank ranks_[m]
-  size_t member_ = 0;       // the index of this rank in ranks_
+  std::vector<AuthenticatedPeer> arrived_;  // for messages
+  Descriptor pidfd_;                        // of this process
+  std::vector<int> ranks_;                  // of the node, once it is known; member m has rank ranks_[m]
+  size_t member_ = 0;                       // the index of this rank in ranks_
   SharedSegment segment_;
   std::vector<Descriptor> events_, pidfds_;  // by member
   std::map<int, Descriptor> peers_;          // connections of members, by rank; they may come before the node is known
@@ -70,7 +72,8 @@ class LinkSetup {
  public:
   explicit LinkSetup(const WorldSpec& spec) : spec_(spec) {}
 
-  // Listens, before it is known whether there are other nodes.
+  // Listens, before it is known whether there are other nodes. If there are, the endpoint stays open for connections of
+  // the kMessagePurpose.
   Status Open(std::string* endpoint);
   void Begin(TimePoint now, RendezvousClient* client);  // kSetUp
   void Watch(PollSet* set) const;
@@ -89,6 +92,7 @@ class LinkSetup {
 
   const WorldSpec& spec_;
   Acceptor acceptor_;
+  std::vector<AuthenticatedPeer> arrived_;      // for messages
   std::map<Connection, Connector> connectors_;  // to lower ranks
   std::map<Connection, Descriptor> early_;      // of higher ranks that received PEERS before this rank
   std::map<Connection, Descriptor> made_;
