@@ -129,6 +129,7 @@ void ReleaseOrphans(size_t most = 8);
 bool AddHandleType(PyObject* module);
 bool AddCalls(PyObject* module);
 void AddOutputType(pybind11::module_* module);
+void AddMessages(pybind11::module_* module);
 void AddDiagnosisFunctions(pybind11::module_* module);
 
 }  // namespace farandole

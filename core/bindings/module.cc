@@ -323,6 +323,7 @@ PYBIND11_MODULE(_core, module) {
 
   AddDiagnosisFunctions(&module);
   AddOutputType(&module);
+  AddMessages(&module);
   if (!AddHandleType(module.ptr()) || !AddCalls(module.ptr())) throw py::error_already_set();
 }
 

@@ -245,6 +245,31 @@ class Handle(handles.Handle[R_co], Generic[R_co]):
         """
 
 @final
+class Transfer:
+    """A message that this rank sends or receives. Dropping it does not stop the transfer."""
+
+    def done(self) -> bool:
+        """Returns whether `wait` would return (or raise) at once. Never blocks."""
+
+    def wait(self, timeout: float | None = None) -> None:  # releases the GIL
+        """Block until the transfer is complete; Ctrl-C interrupts. May be repeated.
+
+        After `timeout` seconds it is given up, its memory is not touched any more, and DeadlineError is raised; other
+        transfers go on. Raises PeerLostError where the other rank is gone, and MismatchError where the message does not
+        fit the receive.
+        """
+
+    @property
+    def source(self) -> int | None:
+        """The rank whose message a complete receive has taken; None for a send, and before."""
+
+def send(tensor: object, target: int, tag: int, process_set: int) -> Transfer:
+    """Begin to send a `Tensor`, or an array in contiguous, writable memory of the host. Never blocks on the target."""
+
+def receive(tensor: object, source: int | None, tag: int, process_set: int) -> Transfer:
+    """Begin to receive into such memory; source None: from any rank."""
+
+@final
 class Output:
     """Memory owned by the core, freed when the last reference (or view through the buffer protocol) goes.
 

@@ -1,6 +1,7 @@
 """For the framework's own library of collectives, such as torch.distributed, and for its launcher."""
 
 from farandole._api.collectives import carried_allreduce
+from farandole._api.messages import recv_async, send_async
 from farandole._api.process_sets import add_own_process_set, remove_own_process_set
 from farandole._api.waiting import limit_waits
 from farandole._start.bootstrap import Exchange, register_exchange
@@ -26,8 +27,10 @@ __all__ = [
     "init_as",
     "limit_waits",
     "own_address",
+    "recv_async",
     "register_exchange",
     "remove_own_process_set",
     "say",
+    "send_async",
     "silence_timeout_s",
 ]
