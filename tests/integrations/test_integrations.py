@@ -83,6 +83,13 @@ def test_hugging_faces_trainer_steps_as_one_process_does(tmp_path, batches):
         assert (each["steps"], each["accuracy"], each["files"]) == (alone["steps"], alone["accuracy"], alone["files"])
 
 
+def test_transformers_shares_layers_among_ranks(tmp_path):
+    (alone,) = results(tmp_path / "alone", 1, "transformers_tp.py", tmp_path / "model")
+    for each in results(tmp_path / "both", 2, "transformers_tp.py", tmp_path / "model"):
+        assert alike(each["logits"], alone["logits"]) and each["words"] == alone["words"]
+        assert (each["backend"], each["own rows"], alone["own rows"]) == ("farandole", 64, 128)
+
+
 def test_every_public_name_for_lightning_has_an_example_that_holds_on_two_ranks():
     assert docstring_examples.lacking(farandole_torch.lightning) == []
     assert docstring_examples.run_on_two_ranks("farandole_torch.lightning", {}) == ["", ""]
