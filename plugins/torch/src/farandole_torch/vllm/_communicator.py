@@ -2,22 +2,20 @@
 
     a layer --> GroupCoordinator --> Communicator --> torch.ops.farandole --> the core
 
-Workers meet through vLLM's group of all workers, which has Gloo's backend. Each group of vLLM's gets a process set: all
-workers make their communicators of one kind at the same time, so that each tells the others the ranks of its group.
+Workers meet through vLLM's group of all workers, which has Gloo's backend. Each communicator has a process set of its
+own, so that the order of its calls is its own, too.
 
 The operators have neither names nor strings in their arguments, so that torch.compile keeps them in its graph.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import farandole
 import torch
 import torch.distributed as dist
-from farandole import ProcessSet
-from farandole.plugin.distributed import init_as
+from farandole.plugin.distributed import add_own_process_set, init_as
 from farandole.plugin.native import environment_default
 from vllm import envs
 from vllm.config import get_current_vllm_config_or_none
@@ -47,7 +45,7 @@ class Communicator(CpuCommunicator):  # type: ignore[misc]  # vLLM is not read
         super().__init__(cpu_group, device, device_group, shown, use_all2all)
         self.unique_name = unique_name
         _join_world()
-        self._group = operators.group_id(_set_of(self.ranks))
+        self._group = operators.group_id(add_own_process_set(self.ranks, f"vLLM's {unique_name} {self.ranks}"))
 
     def all_reduce(self, input_: torch.Tensor) -> torch.Tensor:
         whole = input_.contiguous()
@@ -93,16 +91,3 @@ def _tell_all(mine: bytes) -> list[bytes]:
     said: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(said, mine)
     return said
-
-
-def _set_of(ranks: list[int]) -> ProcessSet | None:
-    """The process set of a group, which every worker makes with those of the other groups of its kind."""
-    groups: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(groups, tuple(ranks))
-    sets = [_made(group) for group in dict.fromkeys(groups)]
-    return next(each for each, group in zip(sets, dict.fromkeys(groups), strict=True) if group == tuple(ranks))
-
-
-@cache
-def _made(ranks: tuple[int, ...]) -> ProcessSet | None:
-    return None if len(ranks) == farandole.size() else farandole.add_process_set(ranks)
