@@ -173,7 +173,7 @@ class Report:
             "",
             f"{len(self.verdicts) - len(missed)} of {len(self.verdicts)} are met. Those that are missed:",
             "",
-            *(f"- {verdict.sentence()}" for verdict in missed),
+            *(f"- {dataclasses.replace(verdict, remark='').sentence()}" for verdict in missed),
         ]
         for table in self.tables:
             lines += ["", f"## {table.title}", "", table.limits, "", *report_lines(table)]
