@@ -118,9 +118,6 @@ PyObject* NewHandle(std::shared_ptr<Engine> engine, OperationPtr operation, PyOb
 // Returns false with a Python error set, from a signal handler or the operation, or since the time is up. limit_ms: of
 // this wait; 0: that of the operation's process set.
 bool WaitFor(PyObject* handle, int64_t limit_ms = 0);
-// Limits every wait for operations of the set, until the world ends; 0: no longer.
-void LimitWaits(Engine* engine, int process_set, int64_t limit_ms);
-void ForgetWaitLimits();
 // Releases what handles kept that were dropped before their operation was done; looks at `most` of them.
 void ReleaseOrphans(size_t most = 8);
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <map>
 #include <memory>
 #include <new>
 #include <optional>
@@ -26,7 +25,6 @@ struct PyOutput {
 };
 
 PyTypeObject* g_handle_type = nullptr;
-std::map<int, int64_t> g_limits_ms;  // of waits, by process set
 PyObject* g_map_function = nullptr;
 
 // The objects that stay alive while the core reads and writes their memory.
@@ -57,9 +55,11 @@ struct Limit {
 
 // limit_ms: 0 for that of the process set.
 std::optional<Limit> LimitOf(Engine* engine, const Operation& operation, int64_t limit_ms) {
-  if (limit_ms > 0) engine->ExpectLimit(limit_ms);
-  if (const auto found = g_limits_ms.find(operation.set()); limit_ms <= 0 && found != g_limits_ms.end())
-    limit_ms = found->second;
+  if (limit_ms > 0) {
+    engine->ExpectLimit(limit_ms);
+  } else {
+    limit_ms = engine->WaitLimitOf(operation.set());
+  }
   return limit_ms > 0 ? std::optional<Limit>(Limit{limit_ms}) : std::nullopt;
 }
 
@@ -181,15 +181,6 @@ PyObject* NewHandle(std::shared_ptr<Engine> engine, OperationPtr operation, PyOb
   return reinterpret_cast<PyObject*>(self);
 }
 
-void LimitWaits(Engine* engine, int process_set, int64_t limit_ms) {
-  g_limits_ms.erase(process_set);
-  if (limit_ms <= 0) return;
-  g_limits_ms[process_set] = limit_ms;
-  engine->ExpectLimit(limit_ms);
-}
-
-void ForgetWaitLimits() { g_limits_ms.clear(); }
-
 bool WaitFor(PyObject* handle, int64_t limit_ms) {
   PyHandle* const self = From(handle);
   const Operation& operation = *self->kept.operation;
@@ -200,7 +191,7 @@ bool WaitFor(PyObject* handle, int64_t limit_ms) {
     }
     std::optional<Limit> limit;
     for (bool takes_long = false; !engine->Poll(self->kept.operation); takes_long = true) {
-      if (!takes_long && (limit_ms > 0 || !g_limits_ms.empty())) limit = LimitOf(engine.get(), operation, limit_ms);
+      if (!takes_long) limit = LimitOf(engine.get(), operation, limit_ms);
       if (limit && limit->LeftMs() <= 0) {
         SetCallError(engine->Overdue(self->kept.operation, limit->limit_ms));
         return false;

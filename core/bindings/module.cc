@@ -92,7 +92,7 @@ void AllowCalls(int64_t number) {
   if (const std::shared_ptr<Engine> engine = CurrentEngine()) engine->Allow(number);
 }
 
-void LimitWaitsOf(int process_set, int64_t limit_ms) { LimitWaits(Need().get(), process_set, limit_ms); }
+void LimitWaitsOf(int process_set, int64_t limit_ms) { Need()->LimitWaits(process_set, limit_ms); }
 
 // ---- the world
 
@@ -187,7 +187,6 @@ void Shutdown() {
     py::gil_scoped_release release;
     ShutdownProcess();
   }
-  ForgetWaitLimits();
   ReleaseOrphans(std::numeric_limits<size_t>::max());  // all operations are done
 }
 

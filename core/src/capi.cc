@@ -245,6 +245,26 @@ int32_t ApiRun(const frd_request* request, frd_operation** result) {
   });
 }
 
+// As ApiRun, but a wait ends with the limit of the set.
+int32_t ApiRunWithinLimit(const frd_request* request, frd_operation** result) {
+  return WithCall(*request, /*returns_operation=*/false, [&](std::shared_ptr<Engine> engine, Call* call) {
+    *result = nullptr;
+    OperationPtr operation;
+    if (!engine->RunOrBegin(call->view, &operation)) {
+      engine->NoteNativeCaller();
+      if (const Status begun = engine->Submit(call->view, &operation, /*will_wait=*/true); !begun.ok())
+        return Report(begun);
+    }
+    if (!operation) return FRD_OK;
+    auto handle = std::make_unique<frd_operation>(frd_operation{engine, operation});
+    const int64_t limit_ms = engine->WaitLimitOf(operation->set());
+    const bool is_over = engine->Wait(operation, limit_ms > 0 ? limit_ms : Engine::kForeverMs);
+    const int32_t code = Report(is_over ? operation->status() : engine->Overdue(operation, limit_ms));
+    if (!is_over || (code == FRD_OK && !operation->outputs.empty())) *result = handle.release();
+    return code;
+  });
+}
+
 // Asks has_ended(engine, operation) unless the operation has ended already. A forked child has neither the threads nor
 // the shared memory of the engine, so there only an operation that ended before the fork can be asked for.
 template <typename HasEnded>
@@ -375,6 +395,7 @@ const frd_api kApi = {
     &ApiWaitTransfer,
     [](frd_transfer* transfer) { return transfer->transfer->source; },
     &ApiEndTransfer,
+    &ApiRunWithinLimit,
 };
 
 }  // namespace

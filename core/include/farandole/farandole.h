@@ -220,6 +220,12 @@ typedef struct frd_api {
   /* Releases the handle. If the transfer has not ended, it is given up: its memory is not touched any more, and the
    * other rank may wait in vain. */
   void (*end_transfer)(frd_transfer* transfer);
+
+  /* As run without `done`, but it ends with FRD_DEADLINE when the limit of the set's waits is over, which a group of
+   * torch.distributed has as its timeout. The operation goes on then: the memory must stay valid until poll says that
+   * it has ended. *operation is NULL where nothing is left to do: the caller gets it, and must release it, with FRD_OK
+   * if the operation has results of the core's, and with FRD_DEADLINE if it goes on. */
+  int32_t (*run_within_limit)(const frd_request* request, frd_operation** operation);
 } frd_api;
 
 #if defined(__GNUC__)

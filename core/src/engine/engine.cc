@@ -228,6 +228,22 @@ std::optional<Engine::BlockedSnapshot> Engine::SnapshotBlocked() const {
   return waits;
 }
 
+void Engine::LimitWaits(int process_set, int64_t limit_ms) {
+  if (!operations_) return;
+  {
+    std::lock_guard<std::mutex> lock(operations_->mutex);
+    operations_->wait_limits_ms[process_set] = limit_ms;
+  }
+  if (limit_ms > 0) ExpectLimit(limit_ms);
+}
+
+int64_t Engine::WaitLimitOf(int process_set) const {
+  if (!operations_) return 0;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  const auto found = operations_->wait_limits_ms.find(process_set);
+  return found == operations_->wait_limits_ms.end() ? 0 : found->second;
+}
+
 void Engine::ExpectLimit(int64_t limit_ms) {
   if (!operations_) return;
   std::atomic<int64_t>& shortest = operations_->shortest_limit_ms;

@@ -71,6 +71,9 @@ class Engine {
   // done.
   bool Wait(const OperationPtr& operation, int64_t limit_ms);
 
+  // Limits every wait for operations of the set whose caller takes WaitLimitOf, until the world ends; 0: no longer.
+  void LimitWaits(int process_set, int64_t limit_ms);
+  int64_t WaitLimitOf(int process_set) const;  // 0: none
   // From now on a wait may have this limit, so the ranks that are missing must be known by then.
   void ExpectLimit(int64_t limit_ms);
   // The error of a caller that waits no longer, with the names of the missing ranks. The operation stays in flight.

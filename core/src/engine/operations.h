@@ -203,6 +203,7 @@ struct Operations {
   std::atomic<const char*> thrown{nullptr};
   // Threads submit through the C interface, perhaps a framework's: nobody knows what else they may call.
   std::atomic<bool> has_native_callers{false};
+  std::map<int, int64_t> wait_limits_ms;  // by process set; guarded by `mutex`
   // Half of it is how long a wait may take before other ranks are asked who is missing.
   std::atomic<int64_t> shortest_limit_ms{std::numeric_limits<int64_t>::max()};
   std::atomic<uint64_t> bytes_submitted{0};
