@@ -1,8 +1,10 @@
 #include "operators.h"
 
 #include <cstring>
+#include <utility>
 
 #include "failures.h"
+#include "orphans.h"
 #include "torch_api.h"
 
 namespace farandole_torch {
@@ -12,14 +14,17 @@ namespace {
 class OwnedTensor {
  public:
   explicit OwnedTensor(TorchValue value) : tensor_(reinterpret_cast<TorchTensor*>(value)) {}
-  ~OwnedTensor() { torch_api.delete_tensor_object(tensor_); }
+  ~OwnedTensor() {
+    if (tensor_ != nullptr) torch_api.delete_tensor_object(tensor_);
+  }
   OwnedTensor(const OwnedTensor&) = delete;
   OwnedTensor& operator=(const OwnedTensor&) = delete;
 
   TorchTensor* get() const { return tensor_; }
+  TorchTensor* Release() { return std::exchange(tensor_, nullptr); }
 
  private:
-  TorchTensor* const tensor_;
+  TorchTensor* tensor_;
 };
 
 class OwnedOperation {
@@ -33,6 +38,7 @@ class OwnedOperation {
 
   frd_operation* get() const { return operation_; }
   frd_operation** receive() { return &operation_; }
+  frd_operation* Release() { return std::exchange(operation_, nullptr); }
 
  private:
   frd_operation* operation_ = nullptr;
@@ -67,21 +73,22 @@ class Call {
   Call& operator=(const Call&) = delete;
 
   // Writes the result over the input.
-  void RunInPlace(const OwnedTensor& tensor) {
-    Read(tensor, &tensor_, &count_);
+  void RunInPlace(OwnedTensor* tensor) {
+    Read(*tensor, &tensor_, &count_);
     tensor_.output = const_cast<void*>(tensor_.input);
-    Run(nullptr);
+    OwnedOperation operation;
+    Run(tensor, &operation);
   }
 
   // Copies the result, whose memory is the core's, into `output`.
-  void RunInto(const OwnedTensor& output, const OwnedTensor& input) {
+  void RunInto(const OwnedTensor& output, OwnedTensor* input) {
     frd_tensor target{};
     int64_t target_count = 0;
     Read(output, &target, &target_count);
-    Read(input, &tensor_, &count_);
+    Read(*input, &tensor_, &count_);
     if (target.dtype != tensor_.dtype) Refuse("input and output differ in dtype");
     OwnedOperation operation;
-    Run(operation.receive());
+    Run(input, &operation);
     frd_output result{};
     result.struct_size = sizeof(result);
     if (const int32_t code = core->output(operation.get(), 0, &result); code != FRD_OK) Fail(code, core->last_error());
@@ -113,8 +120,13 @@ class Call {
     tensor->input = data;
   }
 
-  void Run(frd_operation** operation) const {
-    if (const int32_t code = core->run(&request, operation); code != FRD_OK) Fail(code, core->last_error());
+  // `tensor`: whose memory the core uses.
+  void Run(OwnedTensor* tensor, OwnedOperation* operation) const {
+    const int32_t code = core->run_within_limit(&request, operation->receive());
+    if (code == FRD_OK) return;
+    const std::string message = core->last_error();
+    if (operation->get() != nullptr) KeepUntilEnded(operation->Release(), {tensor->Release()});
+    Fail(code, message);
   }
 
   const char* const site_;
@@ -125,36 +137,36 @@ class Call {
 // ---- kernels for tensors on the host. The schemas are in operators.py
 
 void AllReduce(TorchValue* stack, uint64_t, uint64_t) {
-  const OwnedTensor tensor(stack[0]);
+  OwnedTensor tensor(stack[0]);
   Call call("torch.ops.farandole.all_reduce_", FRD_ALLREDUCE, stack[2]);
   call.request.reduce = ToInt(stack[1]);
-  call.RunInPlace(tensor);
+  call.RunInPlace(&tensor);
 }
 
 void AllGatherInto(TorchValue* stack, uint64_t, uint64_t) {
-  const OwnedTensor output(stack[0]), input(stack[1]);
+  OwnedTensor output(stack[0]), input(stack[1]);
   Call call("torch.ops.farandole.all_gather_into", FRD_ALLGATHER, stack[2]);
-  call.RunInto(output, input);
+  call.RunInto(output, &input);
 }
 
 void ReduceScatterInto(TorchValue* stack, uint64_t, uint64_t) {
-  const OwnedTensor output(stack[0]), input(stack[1]);
+  OwnedTensor output(stack[0]), input(stack[1]);
   Call call("torch.ops.farandole.reduce_scatter_into", FRD_REDUCESCATTER, stack[3]);
   call.request.reduce = ToInt(stack[2]);
-  call.RunInto(output, input);
+  call.RunInto(output, &input);
 }
 
 void AllToAll(TorchValue* stack, uint64_t, uint64_t) {
-  const OwnedTensor output(stack[0]), input(stack[1]);
+  OwnedTensor output(stack[0]), input(stack[1]);
   Call call("torch.ops.farandole.all_to_all", FRD_ALLTOALL, stack[2]);
-  call.RunInto(output, input);
+  call.RunInto(output, &input);
 }
 
 void Broadcast(TorchValue* stack, uint64_t, uint64_t) {
-  const OwnedTensor tensor(stack[0]);
+  OwnedTensor tensor(stack[0]);
   Call call("torch.ops.farandole.broadcast_", FRD_BROADCAST, stack[2]);
   call.request.root = ToInt(stack[1]);
-  call.RunInPlace(tensor);
+  call.RunInPlace(&tensor);
 }
 
 // ---- kernels for other tensors. Of every operator the tensors are the first arguments, and the group is the last

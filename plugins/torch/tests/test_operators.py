@@ -4,6 +4,7 @@ import random
 import re
 import shutil
 import threading
+from datetime import timedelta
 
 import farandole_torch as hvd
 import pytest
@@ -89,7 +90,10 @@ def groups():
         assert x.tolist() == [2.0] * 3
         ops.broadcast_(x.fill_(hvd.rank()), 2, operators.group_id(first))
         assert x.tolist() == [2.0] * 3
-        assert operators.group_id(dist.new_group([0, 2], use_local_synchronization=True)) == first.process_set_id
+        group = dist.new_group([0, 2], use_local_synchronization=True)
+        dist.all_reduce(x, group=group)
+        ops.all_reduce_(x, hvd.Sum, operators.group_id(group))
+        assert x.tolist() == [8.0] * 3
     with pytest.raises(ValueError, match="is not a process set of this world"):
         operators.group_id(hvd.ProcessSet([0, 1]))
 
@@ -156,6 +160,24 @@ def errors_of_one_rank():
     x = torch.full((2,), float(hvd.rank()))
     hvd.allreduce_(x, op=hvd.Sum)  # nothing is out of order
     assert x.tolist() == [sum(range(hvd.size()))] * 2
+
+
+def time_limits():
+    ops, operators = loaded()
+    import farandole_torch.distributed  # noqa: F401
+
+    if not dist.is_initialized():
+        dist.init_process_group("farandole", init_method="farandole://")
+    group = operators.group_id(dist.new_group(timeout=timedelta(seconds=1)))
+    if hvd.rank() == 0:
+        with pytest.raises(hvd.DeadlineError, match=r"rank 1.*the timeout of this wait is over"), operators.as_ours():
+            ops.all_reduce_(torch.ones(3), hvd.Sum, group)
+    hvd.barrier()
+    if hvd.rank() == 1:
+        late = torch.ones(3)
+        ops.all_reduce_(late, hvd.Sum, group)  # the tensor of rank 0 is still there
+        assert late.tolist() == [2.0] * 3
+    hvd.barrier()
 
 
 def other_devices():
@@ -280,6 +302,10 @@ def test_errors():
 
 def test_errors_of_one_rank():
     world(3).run(errors_of_one_rank)
+
+
+def test_the_timeout_of_a_group_limits_them():
+    world(2).run(time_limits)
 
 
 def test_other_devices():
