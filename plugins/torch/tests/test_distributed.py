@@ -4,6 +4,7 @@ import copy
 import random
 import threading
 import time
+from datetime import timedelta
 
 import farandole_torch as hvd
 import pytest
@@ -140,13 +141,18 @@ def from_rank_to_rank(group=None):
         told = [None, None]
         dist.recv_object_list(told, group=group, group_src=0)
         assert told == [{"a": 1}, "b"]
-    with pytest.raises(ValueError, match=r"say from whom, recv\(tensor, src=\.\.\.\)"):
-        dist.recv(torch.empty(1), group=group)
-    if rank < 2:
-        with pytest.raises(hvd.MismatchError, match=r"\(2,\).*\(3,\)"):
-            dist.send(torch.ones(2), group=group, group_dst=1) if rank == 0 else dist.recv(
-                torch.ones(3), group=group, group_src=0
-            )
+    if rank == 0:
+        dist.send(torch.tensor([5.0]), group=group, group_dst=1)
+        dist.send(torch.ones(2), group=group, group_dst=1)
+    if rank == 1:
+        got = torch.empty(1)
+        assert dist.recv(got, group=group) == 0 and got.item() == 5
+        with pytest.raises(hvd.MismatchError):
+            dist.recv(torch.ones(3), group=group, group_src=0)
+    self_sent = dist.isend(torch.tensor([rank]), group=group, group_dst=rank, tag=4)
+    got = torch.zeros(1, dtype=torch.int64)
+    dist.irecv(got, group=group, group_src=rank, tag=4).wait()
+    assert self_sent.wait() and got.item() == rank
     dist.barrier(group=group)
 
 
@@ -156,19 +162,36 @@ def passing_between_two():
 
 
 def passing_in_a_larger_world():
-    """Each pair needs its process set; a group of two is one."""
+    """In groups of some ranks, too; messages of different groups do not meet."""
     joined()
-    rank = dist.get_rank()
-    with pytest.raises(ValueError, match=r"call farandole_torch\.add_process_set\(\[\d, \d\]\) on every rank before"):
-        dist.send(torch.ones(1), (rank + 1) % 3)
-    pairs = [hvd.add_process_set(pair) for pair in ([0, 1], [1, 2], [0, 2])]
     from_rank_to_rank()
     group = dist.new_group([0, 2])
-    if rank != 1:
+    if dist.get_rank() != 1:
         from_rank_to_rank(group), objects(group)
+    if dist.get_rank() == 0:
+        dist.send(torch.tensor([1.0]), 2)
+        dist.send(torch.tensor([2.0]), 2, group)
+    if dist.get_rank() == 2:
+        got = torch.empty(1)
+        assert dist.recv(got, group=group) == 0 and got.item() == 2
+        assert dist.recv(got) == 0 and got.item() == 1
     hvd.barrier()
-    for pair in pairs:
-        hvd.remove_process_set(pair)
+
+
+def late_senders():
+    """A receive that is limited raises; the group goes on."""
+    joined()
+    if dist.get_rank() == 0:
+        work = dist.irecv(torch.empty(1), 1)
+        with pytest.raises(hvd.DeadlineError):
+            work.wait(timedelta(seconds=0.2))
+    hvd.barrier()
+    if dist.get_rank() == 1:
+        dist.send(torch.tensor([7.0]), 0)
+    if dist.get_rank() == 0:
+        got = torch.empty(1)
+        dist.recv(got, 1)
+        assert got.item() == 7
 
 
 def everything():
@@ -435,3 +458,7 @@ def test_send_and_recv():
 
 def test_send_and_recv_among_three():
     world(3).run(passing_in_a_larger_world)
+
+
+def test_receives_have_limits():
+    world(2).run(late_senders)

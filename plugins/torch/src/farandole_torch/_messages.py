@@ -1,55 +1,92 @@
-"""Messages from one rank of a group to another: a broadcast in the process set of the two."""
+"""Messages from one rank of a group to another, which the other ranks take no part in."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
-from farandole import ProcessSet
+import torch
+from farandole import Handle
+from farandole.plugin.distributed import recv_async, send_async
 
 from farandole_torch._adapter import Tensor, collectives
 from farandole_torch._group import Group
-from farandole_torch._moves import as_known
+from farandole_torch._moves import as_known, fill
 from farandole_torch._work import Work
-
-_PASSES = 1024  # from one rank to another with one tag, that are under way at a time
 
 
 class Messages(Group):
-    """send and recv. They have names, for the other ranks do not call them."""
-
-    def __init__(self, *place: Any) -> None:
-        super().__init__(*place)
-        self._passes: dict[tuple[int, int, int], int] = {}  # (source, target, tag) -> how many there were
+    """send, recv and recv_anysource. Messages of one rank with one tag arrive in the order in which they are sent."""
 
     def send(self, tensors: list[Tensor], target: int, tag: int = 0) -> Work:
-        return self._passed(tensors, self._rank, target, tag)
+        sent = [as_known(each).detach().cpu().resolve_neg().resolve_conj().contiguous() for each in tensors]
+        handles = [
+            Transfer(send_async(_memory_of(each), self._ranks[target], tag, self._process_set), each, self._limit_s)
+            for each in sent
+        ]
+        return Work(self, handles, tensors, title="send", inputs=tensors, is_ordered=False)
 
     def recv(self, tensors: list[Tensor], source: int, tag: int = 0) -> Work:
-        return self._passed(tensors, source, self._rank, tag)
+        return self._received(tensors, self._ranks[source], tag, "recv")
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> Work:
-        raise ValueError(
-            "the backend farandole does not receive from just anyone: say from whom, recv(tensor, src=...)"
-        )
+        return self._received(tensors, None, tag, "recvAnySource")
 
-    def _passed(self, tensors: list[Tensor], source: int, target: int, tag: int) -> Work:
-        """Matched by the tag, and by the order of those that have it."""
-        pair = self._pair(source, target)
-        count = self._passes[source, target, tag] = self._passes.get((source, target, tag), 0) + 1
-        name = f"{self.group_name}.{source}.to.{target}.{tag}.{count % _PASSES}"
-        root = self._ranks[source]
-        handles = [collectives.broadcast_async_(as_known(each), root, name, pair) for each in tensors]
-        title = "send" if source == self._rank else "recv"
-        return Work(self, handles, tensors, title=title, inputs=tensors, is_ordered=False)
+    def _received(self, tensors: list[Tensor], source: int | None, tag: int, title: str) -> Work:
+        handles = [self._begin_receive(each, source, tag) for each in tensors]
+        return Received(self, handles, tensors, title=title, inputs=tensors, is_ordered=False)
 
-    def _pair(self, source: int, target: int) -> ProcessSet | None:
-        if self.getSize() == 2:
-            return self._process_set
-        ranks = sorted([self._ranks[source], self._ranks[target]])
-        pair = ProcessSet(ranks)
-        if pair.process_set_id is None:
-            raise ValueError(
-                "send and recv of the backend farandole need a process set of the two ranks: call "
-                f"farandole_torch.add_process_set({ranks}) on every rank before, or use scatter or all_to_all"
-            )
-        return pair
+    def _begin_receive(self, tensor: Tensor, source: int | None, tag: int) -> Transfer:
+        raw = as_known(tensor).detach()
+        is_plain = raw.is_cpu and raw.is_contiguous() and not raw.is_neg() and not raw.is_conj()
+        got = raw if is_plain else torch.empty(raw.shape, dtype=raw.dtype)
+        transfer = recv_async(_memory_of(got), source, tag, self._process_set)
+        return Transfer(transfer, got, self._limit_s, None if is_plain else lambda: fill([raw], [got]))
+
+    def _limit_s(self) -> float:
+        return self._timeout.total_seconds()
+
+
+class Transfer(Handle[Any]):
+    """A message under way, as a handle. After the time limit of a wait it is given up."""
+
+    def __init__(
+        self, transfer: Any, memory: Tensor, limit_s: Callable[[], float], then: Callable[[], None] | None = None
+    ) -> None:
+        """`memory`: stays alive as long as this. `limit_s`: how long waits last by default. `then`: called once."""
+        self._transfer, self._memory, self._default_limit_s, self._then = transfer, memory, limit_s, then
+        self._lock = threading.Lock()  # of `then`
+
+    def done(self) -> bool:
+        return bool(self._transfer.done())
+
+    def wait(self, limit_s: float = 0, /) -> None:
+        self._transfer.wait(limit_s or self._default_limit_s() or None)
+        with self._lock:
+            if self._then is not None:
+                self._then()
+                self._then = None
+
+    def map(self, function: Callable[[Any], Any]) -> Handle[Any]:
+        raise NotImplementedError
+
+    @property
+    def source(self) -> int:
+        """The rank of the world that has sent it. REQUIRES: it is complete."""
+        return int(self._transfer.source)
+
+
+class Received(Work):
+    """Messages that are received, perhaps from just anyone."""
+
+    def source_rank(self) -> int:
+        """The sender's number in the group."""
+        return self._group.rank_of(self.handles[0].source)  # type: ignore[attr-defined]
+
+    _source_rank = source_rank
+
+
+def _memory_of(tensor: Tensor) -> tuple[int, int, int, tuple[int, ...]]:
+    dtype, shape = collectives.adapter.describe(tensor)
+    return tensor.data_ptr(), tensor.data_ptr(), dtype, tuple(shape)
