@@ -124,6 +124,30 @@ def coalesced():
     assert [each.item() for each in mine] == list(range(size))
 
 
+def functional():
+    """Collectives that return new tensors, with and without gradients."""
+    import torch.distributed._functional_collectives as functional
+    import torch.distributed.nn.functional as differentiable
+
+    rank, size = joined()
+    total, group = float(sum(range(size))), dist.group.WORLD
+    mine = torch.full((size,), float(rank))
+    assert functional.all_reduce(mine, "sum", group).tolist() == [total] * size
+    assert functional.all_reduce(mine, "avg", group).tolist() == [total / size] * size
+    assert functional.broadcast(mine, size - 1, group).tolist() == [size - 1.0] * size
+    assert functional.all_gather_tensor(mine, 0, group)[::size].tolist() == [float(each) for each in range(size)]
+    assert functional.reduce_scatter_tensor(mine, "sum", 0, group).tolist() == [total]
+    exchanged = functional.all_to_all_single(mine, [1] * size, [1] * size, group)
+    assert exchanged.tolist() == [float(each) for each in range(size)]
+    assert [each[0].item() for each in functional.all_reduce_coalesced([mine, mine], "sum", group)] == [total] * 2
+    assert functional.all_gather_into_tensor_coalesced([mine], group)[0][::size].sum().item() == total
+    assert functional.reduce_scatter_tensor_coalesced([mine], "sum", [0], group)[0].item() == total
+    mine.requires_grad_()
+    (differentiable.all_reduce(mine) * (rank + 1)).sum().backward()
+    assert mine.grad.tolist() == [float(sum(range(1, size + 1)))] * size
+    assert torch.stack(differentiable.all_gather(mine)).sum().item() == total * size
+
+
 def barriers():
     joined()
     dist.barrier()
@@ -208,7 +232,7 @@ def profiled():
 
 
 @pytest.mark.parametrize(
-    "case", [bitwise, scaled_sums, complex_numbers, small_floats, coalesced, barriers, monitored_barriers]
+    "case", [bitwise, scaled_sums, complex_numbers, small_floats, coalesced, functional, barriers, monitored_barriers]
 )
 def test_calls(case):
     world(3).run(case)
