@@ -185,6 +185,12 @@ def carried(session: nox.Session) -> None:
     run_jobs(session, python_jobs(session, runs, variables=variables), most=1)
 
 
+@nox.session
+def c10d(session: nox.Session) -> None:
+    """PyTorch's own tests of torch.distributed, on 4 and on 8 ranks. Arguments after -- go to pytest."""
+    run_jobs(session, python_jobs(session, chosen(["tests/programs/test_torch_c10d.py", *session.posargs]), ["-s"]))
+
+
 def cpp_jobs(session: nox.Session, select: Sequence[str] = ()) -> dict[str, Job]:
     found: dict[str, str] = {}
 
