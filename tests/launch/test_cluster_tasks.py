@@ -18,6 +18,7 @@ from pathlib import Path
 import farandole
 import psutil
 import pytest
+from farandole._cluster import driver_log
 from farandole._cluster import hosts as cluster_hosts
 from farandole._cluster.hosts import Task
 from farandole._start import connection, frames
@@ -74,6 +75,17 @@ def test_lines_for_the_driver_are_told_from_others(shows_all: bool, text: str) -
         log.write(piece)
     log.flush()
     assert shown.getvalue() == text
+
+
+def test_what_is_waited_for_is_said_again_when_it_changes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(driver_log, "_AGAIN_SECONDS", 0.0)
+    tell = driver_log.WaitMessages(0.0)
+    for free in (0, 0, 1, 1):
+        tell(f"{free} of 2 places are free")
+    tell("")
+    assert capsys.readouterr().err.splitlines() == [f"farandole: {free} of 2 places are free" for free in (0, 1)]
 
 
 def test_a_stranger_is_not_taken_in() -> None:

@@ -74,6 +74,6 @@ class WaitMessages:
 
     def __call__(self, sentence: str) -> None:
         now = time.monotonic()
-        if now >= self._due and sentence:
+        if now >= self._due and sentence not in ("", self._reported):
             self._reported, self._due = sentence, now + _AGAIN_SECONDS
             print(f"farandole: {sentence}", file=sys.stderr, flush=True)
