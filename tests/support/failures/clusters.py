@@ -25,7 +25,7 @@ from failures import ranks, users
 from failures.case import Case
 from failures.judge import MARK, Told, left_behind, shared_memory
 
-LIMIT_S = 150
+LIMIT_S = 300
 _PAUSE_S = 0.4
 _FOR_CALLS = {"script", "thread", "asyncio", "script-hosts"}
 _DONE = {"ready", "pause", "INT", "KILL:1"}

@@ -16,7 +16,8 @@ OURS = ("farandole._cluster", "farandole.launch")
 
 
 def call(work, ranks, variables):
-    executor = RayExecutor(num_workers=ranks)
+    # On a busy machine Ray takes minutes to start an actor.
+    executor = RayExecutor(RayExecutor.create_settings(100, placement_group_timeout_s=200), num_workers=ranks)
     try:
         executor.start(extra_env_vars=variables)
         return executor.run(work)
