@@ -366,6 +366,19 @@ def more_groups_than_sets():
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group)
 
 
+def groups_that_come_and_go():
+    """More than there are process sets, of all ranks and of some. Their members do not destroy them at one time."""
+    rank, size = joined()
+    for number in range(80):
+        everybody, pair = dist.new_group(), dist.new_group([0, number % (size - 1) + 1])
+        dist.all_reduce(torch.ones(2), group=everybody)
+        if rank == 0 and number % 20 == 0:
+            time.sleep(0.1)
+        dist.destroy_process_group(everybody)
+        if rank in (0, number % (size - 1) + 1):
+            dist.destroy_process_group(pair)
+
+
 def sparse_gradients():
     """Of an embedding under DistributedDataParallel: as one process with everybody's rows."""
     rank, size = joined()
@@ -442,6 +455,10 @@ def test_groups_have_orders_of_their_own():
 
 def test_more_groups_than_process_sets():
     spawn(2, more_groups_than_sets, timeout=60)
+
+
+def test_groups_that_come_and_go():
+    spawn(3, groups_that_come_and_go, timeout=120)
 
 
 def test_sparse_gradients():

@@ -12,6 +12,7 @@ look for entry points (TORCH_DEVICE_BACKEND_AUTOLOAD=0), `import farandole_torch
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator
 from datetime import timedelta
@@ -27,11 +28,14 @@ from farandole.plugin.distributed import GIVEN, add_own_process_set, init_as
 from torch.distributed.constants import default_pg_timeout
 
 from farandole_torch._process_group import ProcessGroup
+from farandole_torch._retired_sets import retired_sets
 from farandole_torch._store import open_store
 from farandole_torch._torchrun import through_store
 from farandole_torch._versions import require
 
 __all__ = ["monitored_barrier"]
+
+_ATTEMPTS, _ATTEMPT_S = 10, 0.3  # to make a process set
 
 # With earlier ones DistributedDataParallel waits for ever for a group that is written in Python.
 require("farandole_torch.distributed", (2, 7))
@@ -59,6 +63,10 @@ def create(options: Any, _: Any) -> ProcessGroup:
     group = ProcessGroup(options.group_rank, ranks, process_set, options.store)
     if options.timeout != default_pg_timeout:  # else FARANDOLE_TIMEOUT is the limit
         group.set_timeout(options.timeout)
+    if process_set is not None:
+        group.when_shut_down(
+            partial(retired_sets.add, process_set, options.store, options.group_rank, options.group_size)
+        )
     if begins:
         group.when_shut_down(farandole.shutdown)
     return group
@@ -66,17 +74,20 @@ def create(options: Any, _: Any) -> ProcessGroup:
 
 def _set_of(ranks: list[int], name: str) -> ProcessSet | None:
     """A set of the group's own, since other threads may use other groups of the same ranks."""
-    try:
-        return add_own_process_set(sorted(ranks), f"{name} {ranks}")
-    except ArgumentError as error:
-        if len(ranks) < farandole.size():
-            raise
-        warnings.warn(
-            "this group of torch.distributed shares the order of its operations with the first group, so call both "
-            f"from one thread: {error}",
-            stacklevel=2,
-        )
-        return None
+    for attempt in range(_ATTEMPTS):  # as many on all of these ranks
+        try:
+            return add_own_process_set(sorted(ranks), f"{name} {ranks} {attempt}")
+        except ArgumentError as error:  # all are in use; those of destroyed groups become free
+            failure = error
+            time.sleep(_ATTEMPT_S)
+    if len(ranks) < farandole.size():
+        raise failure
+    warnings.warn(
+        "this group of torch.distributed shares the order of its operations with the first group, so call both from "
+        f"one thread: {failure}",
+        stacklevel=2,
+    )
+    return None
 
 
 def monitored_barrier(
