@@ -1,5 +1,6 @@
 """Functions by value: what other processes see of them."""
 
+import importlib
 import pickle
 import sys
 import threading
@@ -8,6 +9,8 @@ import types
 
 import cloudpickle
 import pytest
+from farandole import ArgumentTypeError
+from farandole._functions.call_payload import for_elsewhere, load
 from farandole._runtime import pickling
 
 SCRIPT = """
@@ -71,3 +74,17 @@ def test_two_threads_that_pickle_at_once_do_not_disturb_each_other():
     thread.join()
     del sys.modules[module.__name__]
     assert errors == [] and module.__name__ not in cloudpickle.list_registry_pickle_by_value()
+
+
+def test_a_package_that_cannot_travel_is_expected_on_the_ranks(tmp_path, monkeypatch):
+    for name in ("packaged", "plain"):
+        folder = tmp_path / name
+        monkeypatch.syspath_prepend(str(folder))
+        (folder / f"of_{name}").mkdir(parents=True)
+        code = "import threading\nlock = threading.Lock()\ndef work():\n    return lock.locked()\n"
+        (folder / f"of_{name}" / "__init__.py").write_text(code)
+    (tmp_path / "packaged" / "of_packaged-1.dist-info").mkdir()  # as pip's option --target leaves it
+    call = for_elsewhere(importlib.import_module("of_packaged").work, (), {}, "test")
+    assert load(call)[0] is sys.modules["of_packaged"].work
+    with pytest.raises(ArgumentTypeError, match=r"test cannot send 'work' to the ranks: .* cannot be pickled"):
+        for_elsewhere(importlib.import_module("of_plain").work, (), {}, "test")

@@ -15,6 +15,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -81,7 +82,13 @@ def read(path: str) -> tuple[list[str], bool, list[str], bytes]:
 def _dumps(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], caller: str, is_elsewhere: bool
 ) -> memoryview:
-    modules = _not_installed() if is_elsewhere else [each for each in _own_modules() if not _can_be_imported(each)]
+    modules = [*_not_installed()] if is_elsewhere else [each for each in _own_modules() if not _can_be_imported(each)]
+    if is_elsewhere and any(map(_is_of_package, modules)):
+        try:
+            with pickling.by_value(modules):
+                return pickling.dumps((fn, args, kwargs, _lines_of_cells()))
+        except Exception:  # a package may have what cannot travel, and then the ranks need it, too
+            modules = [each for each in modules if not _is_of_package(each)]
     with pickling.by_value(modules):
         try:
             return pickling.dumps((fn, args, kwargs, _lines_of_cells()))
@@ -93,6 +100,13 @@ def _dumps(
                 f"{caller} cannot send {name!r} to the ranks: {culprit} cannot be pickled "
                 f"({reason}); create it inside the function, or pass what it is made from."
             ) from error
+
+
+def _is_of_package(module: ModuleType) -> bool:
+    """Whether pip has put it into a folder that is no environment, by its option --target."""
+    levels = module.__name__.count(".") + hasattr(module, "__path__")
+    folder = Path(os.path.abspath(str(module.__file__))).parents[levels]
+    return next(folder.glob("*.dist-info"), None) is not None
 
 
 def _lines_of_cells() -> _Lines:
