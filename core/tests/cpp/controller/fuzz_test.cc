@@ -356,6 +356,7 @@ TEST(DeferredTest, MessagesAboutASetOfTheFutureWait) {
   std::vector<Negotiation::Event> events;
   Admission admission;
   Description addition = Descriptions()[4];
+  addition.sequence_number = 0;    // unnamed: all ranks call it
   addition.signature.ranks = {1};  // this rank is not in the set, and only leads the node
   ASSERT_TRUE(negotiation.Submit(ReadyDescription(addition), &admission).ok());
   const auto assigned = [&](int id, const Description& description) {
