@@ -38,11 +38,17 @@ std::string Amount(size_t size_bytes, DType dtype) { return Text(size_bytes, " b
 
 // ---- what the links share
 
-void LinkContext::Fail(const TransferPtr& transfer, const Status& reason) const {
-  transfer->Complete({reason.code(), transfer->Title(), " failed on rank ", rank, ": ", reason.message()});
+void LinkContext::Complete(const TransferPtr& transfer, Status status) {
+  ++ended;
+  transfer->status = std::move(status);
+  transfer->done.store(true, std::memory_order_release);
 }
 
-bool LinkContext::Fits(const TransferPtr& receive, int source, DType dtype, size_t size_bytes) const {
+void LinkContext::Fail(const TransferPtr& transfer, const Status& reason) {
+  Complete(transfer, {reason.code(), transfer->Title(), " failed on rank ", rank, ": ", reason.message()});
+}
+
+bool LinkContext::Fits(const TransferPtr& receive, int source, DType dtype, size_t size_bytes) {
   receive->source = source;
   if (receive->dtype == dtype && receive->size_bytes == size_bytes) return true;
   Fail(receive, {Code::kMismatch, "rank ", source, " has sent ", Amount(size_bytes, dtype), ", and the receive takes ",
@@ -68,7 +74,7 @@ void Link::Send(const TransferPtr& send) {
     return QueueFrame(FrameKind::kData, tag, size_bytes, send->data, tag.serial);
   }
   QueueFrame(FrameKind::kAnnounced, tag, size_bytes);
-  if (size_bytes == 0) return send->Complete(Status::Ok());
+  if (size_bytes == 0) return context_.Complete(send, Status::Ok());
   sends_[tag.serial] = {send, true};
 }
 
@@ -83,7 +89,7 @@ Status Link::FlushAll() {
   for (const Transport::Completion& each : sent) {
     const auto found = sends_.find(static_cast<uint32_t>(each.context));
     if (found == sends_.end()) continue;
-    found->second.send->Complete(Status::Ok());
+    context_.Complete(found->second.send, Status::Ok());
     sends_.erase(found);
   }
   return status;
@@ -159,7 +165,7 @@ Status Link::OnAnnounced(const FrameHeader& header) {
 void Link::Take(const Arrival& arrival, const TransferPtr& receive) {
   const bool fits = context_.Fits(receive, peer_, arrival.dtype, arrival.size_bytes);
   if (arrival.size_bytes == 0) {
-    if (fits) receive->Complete(Status::Ok());
+    if (fits) context_.Complete(receive, Status::Ok());
     return;
   }
   if (fits) expected_[arrival.serial] = receive;
@@ -175,7 +181,7 @@ Status Link::OnGrant(const FrameHeader& header) {
   if (!found->second.is_announced || header.size_bytes != send->size_bytes) return Malformed();
   if (header.part == kRefused) {
     sends_.erase(found);
-    send->Complete(Status::Ok());
+    context_.Complete(send, Status::Ok());
     return Status::Ok();
   }
   found->second.is_announced = false;
@@ -209,13 +215,13 @@ Status Link::OnMessage(const FrameHeader& header) {
   if (!header.has_payload()) return Status::Ok();
   const TransferPtr receive = std::exchange(receiving_, nullptr);
   const ArrivalPtr arrival = std::exchange(arriving_, nullptr);
-  if (receive) receive->Complete(Status::Ok());
+  if (receive) context_.Complete(receive, Status::Ok());
   if (arrival) {
     arrival->is_complete = true;
     if (!arrival->receive && !arrival->is_dropped) return Status::Ok();  // kept
     if (arrival->receive) {
       std::memcpy(arrival->receive->data, arrival->kept.get(), arrival->size_bytes);
-      arrival->receive->Complete(Status::Ok());
+      context_.Complete(arrival->receive, Status::Ok());
     }
   }
   if (header.kind == FrameKind::kData) ReturnCredit(static_cast<size_t>(header.size_bytes));

@@ -35,11 +35,13 @@ struct LinkContext {
   int rank = 0;
   size_t credit_bytes = 0;  // equal on all ranks
   Matcher matcher;
+  uint64_t ended = 0;  // transfers
 
-  // Returns whether the message fits the receive; else the receive ends with an error.
-  bool Fits(const TransferPtr& receive, int source, DType dtype, size_t size_bytes) const;
+  void Complete(const TransferPtr& transfer, Status status);
   // Ends a transfer with an error that says which one it is.
-  void Fail(const TransferPtr& transfer, const Status& reason) const;
+  void Fail(const TransferPtr& transfer, const Status& reason);
+  // Returns whether the message fits the receive; else the receive ends with an error.
+  bool Fits(const TransferPtr& receive, int source, DType dtype, size_t size_bytes);
 };
 
 class Link final : public FrameStream {

@@ -25,6 +25,7 @@ constexpr milliseconds kTick{100};           // between two looks for the end of
 constexpr milliseconds kNap{1};              // of the Messenger's thread while others do its work
 constexpr milliseconds kConfirmation{1000};  // for the engine to say why a rank is gone
 constexpr milliseconds kRefusalLimit{1000};  // so long nobody listens where a rank did: it is gone
+constexpr size_t kFewPeers = 8;              // so many are asked again and again before a wait sleeps
 constexpr milliseconds kDrain{100};
 
 size_t CreditFor(int world_size) {
@@ -86,7 +87,7 @@ Status Messenger::Submit(const TransferPtr& transfer) {
     world_->arrived.clear();
   }
   Begin(transfer);
-  if (transfer->done) changed_.notify_all();
+  Announce();
   return Status::Ok();
 }
 
@@ -139,7 +140,7 @@ void Messenger::SendToSelf(const TransferPtr& send) {
     arrival->kept = std::make_unique<std::byte[]>(send->size_bytes);
     if (send->size_bytes > 0) std::memcpy(arrival->kept.get(), send->data, send->size_bytes);
     arrival->is_complete = true;
-    send->Complete(Status::Ok());
+    context_.Complete(send, Status::Ok());
   } else {
     arrival->local = send;
   }
@@ -163,11 +164,10 @@ void Messenger::TakeArrival(Arrival& arrival, const TransferPtr& receive) {
   if (fits) {
     const std::byte* const from = is_kept ? arrival.kept.get() : arrival.local->data;
     if (arrival.size_bytes > 0) std::memcpy(receive->data, from, arrival.size_bytes);
-    receive->Complete(Status::Ok());
+    context_.Complete(receive, Status::Ok());
   }
-  if (arrival.local) arrival.local->Complete(Status::Ok());
+  if (arrival.local) context_.Complete(arrival.local, Status::Ok());
   if (is_kept && arrival.source == rank_) self_kept_bytes_ -= Link::CostOf(arrival.size_bytes);
-  changed_.notify_all();
   if (arrival.link == nullptr) return;
   arrival.link->ReturnCredit(arrival.size_bytes);
   PumpAll(arrival.source);
@@ -179,17 +179,20 @@ bool Messenger::Poll(const TransferPtr& transfer) {
   if (transfer->done) return true;
   const Lock lock(mutex_);
   PumpAll(transfer->peer);
+  Announce();
   return transfer->done;
 }
 
 bool Messenger::Wait(const TransferPtr& transfer, int64_t limit_ms) {
   const TimePoint limit = Now() + milliseconds(limit_ms);
-  Waiter waiter(pauses_, /*yields=*/0);  // on a busy machine a yield may take longer than a sleep
   Lock lock(mutex_);
+  const bool asks_many = transfer->peer == kAnySource && peers_.size() > kFewPeers;
+  Waiter waiter(asks_many ? 0 : pauses_, /*yields=*/0);  // on a busy machine a yield may take longer than a sleep
   ++waiters_;
   Kick();
   while (!transfer->done && !stopping_) {
     PumpAll(transfer->peer);
+    Announce();
     if (transfer->done) break;
     lock.unlock();
     const bool looks_again = waiter.Again();
@@ -239,6 +242,7 @@ void Messenger::PollOnce(Lock* lock, TimePoint until) {
   } catch (const std::exception&) {
     FailAll(Internal("out of memory"));
   }
+  announced_ = context_.ended;
   changed_.notify_all();
 }
 
@@ -255,7 +259,7 @@ void Messenger::Step(const PollSet& set, TimePoint now) {
 
 void Messenger::Admit(AuthenticatedPeer arrived) {
   const auto rank = static_cast<int>(arrived.hello.rank);
-  const bool is_peer = arrived.hello.rank < static_cast<uint32_t>(size_) && rank != rank_;
+  const bool is_peer = arrived.hello.rank < static_cast<uint32_t>(size_) && rank != rank_ && over_.ok();
   if (is_peer && arrived.hello.purpose == kMessagePurpose) AddLink(rank, std::move(arrived.connection));
 }
 
@@ -308,6 +312,13 @@ void Messenger::PumpReady(const PollSet& set) {
   }
 }
 
+// Wakes the threads that wait for transfers that have ended meanwhile. One of them may sleep on the sockets.
+void Messenger::Announce() {
+  if (std::exchange(announced_, context_.ended) == context_.ended) return;
+  changed_.notify_all();
+  if (waiters_ > 0) Kick();
+}
+
 // Has a thread that sleeps on the sockets look again which they are. A nap ends soon by itself.
 void Messenger::Kick() {
   if (polling_) SignalEvent(wake_.get());
@@ -340,6 +351,7 @@ void Messenger::CheckEnds(TimePoint now) {
 
 void Messenger::FailPeer(int rank, Peer* peer, const Status& why) {
   peer->failed = why;
+  peer->connector.reset();
   std::vector<TransferPtr> all = std::exchange(peer->stranded, {});
   for (const TransferPtr& each : std::exchange(peer->unsent, {})) all.push_back(each);
   while (!peer->links.empty()) {
@@ -348,7 +360,6 @@ void Messenger::FailPeer(int rank, Peer* peer, const Status& why) {
   }
   for (const TransferPtr& each : context_.matcher.TakeReceives(rank)) all.push_back(each);
   for (const TransferPtr& each : all) context_.Fail(each, why);
-  changed_.notify_all();
 }
 
 void Messenger::FailAll(const Status& why) {
@@ -375,9 +386,9 @@ void Messenger::Cancel(const TransferPtr& transfer, const Status& why) {
     drop(&peer.stranded);
     for (const auto& link : peer.links) link->Cancel(transfer);
   }
-  transfer->Complete(why);
+  context_.Complete(transfer, why);
   Kick();  // a link may have something to send
-  changed_.notify_all();
+  Announce();
 }
 
 // The peers still read what was sent, and then the end. A socket that is closed with unread data would lose it.

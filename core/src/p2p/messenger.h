@@ -90,6 +90,7 @@ class Messenger {
   void Admit(AuthenticatedPeer arrived);
   void AddLink(int rank, Descriptor socket);
   void Kick();
+  void Announce();
 
   // ---- ends
   void EndLink(Peer* peer, size_t index, const Status& status);
@@ -111,7 +112,8 @@ class Messenger {
   Status over_;                 // why no transfer can begin any more
   bool stopping_ = false;
   bool polling_ = false;
-  int waiters_ = 0;  // threads in Wait
+  uint64_t announced_ = 0;  // of LinkContext::ended
+  int waiters_ = 0;         // threads in Wait
   TimePoint quiet_until_{};
   Descriptor wake_;                     // ends a sleep on the sockets
   std::condition_variable changed_;     // a transfer may be done, or nobody sleeps on the sockets

@@ -41,12 +41,8 @@ struct Transfer {
   int source = kAnySource;  // of a receive that is done: who sent the message
   uint32_t serial = 0;      // of a send, on its link
   Status status;
-  std::atomic<bool> done{false};
+  std::atomic<bool> done{false};  // the last to be set
 
-  void Complete(Status outcome) {
-    status = std::move(outcome);
-    done.store(true, std::memory_order_release);
-  }
   // "recv from rank 1 with tag 3 in process set 2"
   std::string Title() const;
 };
