@@ -27,7 +27,7 @@ def reducing(
     postscale: float,
     process_set: ProcessSet | None,
 ) -> Parameters:
-    """Of an allreduce or reducescatter."""
+    """Check and encode the arguments of an allreduce or reducescatter."""
     try:
         if average is None and op is None:
             reduce = _AVERAGE  # without a call, which costs 90 ns
@@ -41,7 +41,7 @@ def reducing(
 
 
 def rooted(root_rank: int, name: str | None, process_set: ProcessSet | None) -> Parameters:
-    """Of a broadcast."""
+    """Check and encode the arguments of a broadcast."""
     try:
         number = usable_id(process_set)
         check_root(root_rank, world.size())
@@ -52,7 +52,7 @@ def rooted(root_rank: int, name: str | None, process_set: ProcessSet | None) -> 
 
 
 def plain(name: str | None, process_set: ProcessSet | None) -> Parameters:
-    """Of everything else."""
+    """Check and encode the arguments of any other operation."""
     return name or "", 0, 0, 1.0, 1.0, usable_id(process_set)
 
 

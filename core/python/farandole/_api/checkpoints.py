@@ -24,7 +24,7 @@ _Outcome = tuple[bytes | bytearray, Exception | None]  # the pickled result, or 
 
 
 def save_checkpoint(path: str | os.PathLike[str], save: Callable[[str], object], *, root_rank: int = 0) -> None:
-    """Have rank `root_rank` write a file, and return on every rank once it is there, complete and on the disk.
+    """Write a file on rank `root_rank`, and return on every rank once it is complete and on the disk.
 
     `save` writes to another name in the same folder, which replaces `path` at the end, so that readers find the earlier
     file or the new one, whatever ends the job. Every rank calls it.

@@ -129,7 +129,7 @@ class Collectives(RowCollectives[T]):
             handle.wait()
 
     def _put_into(self, own: Any, received: Any) -> Any:
-        """What was received; in this rank's own object where that can be changed."""
+        """Copy what was received into this rank's own object, if it can be changed; else return it."""
         if type(own) is type(received) is dict:
             if own is not received:
                 own.clear()

@@ -12,7 +12,7 @@ waits: list[Callable[[], None]] = []
 
 
 def before_unnamed(wait: Callable[[], None]) -> None:
-    """Have every operation without a name, in any framework, begin only when `wait` has returned.
+    """Call `wait` before each operation without a name, in any framework, begins.
 
     For a plugin whose framework begins operations later than the program calls them: `wait` returns once all of them
     have been begun. The plugin's own are not concerned where its native part begins them.

@@ -24,7 +24,7 @@ class Kind(enum.IntEnum):
 
 
 class ReduceOp(enum.IntEnum):
-    """How a reduction combines the ranks' values, element by element; the core's numbers.
+    """The reductions, applied element by element; the numbers are those of the core.
 
     Adasum is the reduction of Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2021.
     """

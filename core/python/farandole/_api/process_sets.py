@@ -122,7 +122,7 @@ class OwnProcessSet(ProcessSet):
 
     @property
     def process_set_id(self) -> int | None:
-        """As of any set."""
+        """The id, as of any set."""
         return _state.own.get(self)
 
 
@@ -463,7 +463,7 @@ def _register(ranks: _Ranks) -> None:
 
 
 def _change_core(kind: Kind, ranks: Sequence[int], name: str) -> list[int]:
-    """All ranks of the world call it, in one order; with a name only the members of the set."""
+    """Change the core's table. Collective over all ranks, or, with a name, over the members of the set."""
     if not name:
         await_earlier()
     handle = core.submit(kind, [], None, (name, 0, 0, 1.0, 1.0, 0), ranks=ranks)

@@ -58,7 +58,7 @@ class Call:
         stderr: job.Shown | None = None,
         stop: job.Stop | None = None,
     ) -> list[Any]:
-        """Call it on the ranks of a job, and return the results in their order.
+        """Call a function on the ranks of a job, and return the results in the order of the ranks.
 
         Args:
             server: with the tasks.

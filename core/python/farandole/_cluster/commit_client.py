@@ -38,7 +38,7 @@ class _Driver:
         self._connection: socket.socket | None = None
 
     def prepare(self) -> None:
-        """Nothing: `newest` connects."""
+        """Do nothing: `newest` connects."""
 
     def write(self, run: int, commits: int, pieces: Sequence[Piece]) -> None:
         """See `Destination`."""

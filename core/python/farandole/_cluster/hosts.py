@@ -1,4 +1,4 @@
-"""Which tasks share a host, and the names of hosts for the launcher. Pure."""
+"""Groups the tasks of a cluster by host, and names the hosts for the launcher. Pure."""
 
 from __future__ import annotations
 
@@ -78,6 +78,6 @@ def _fit(wanted: str) -> str:
 
 
 def listed(hosts: Iterable[Host]) -> str:
-    """As `farandole run -H` has them: h1:2,[fd00::1]:1."""
+    """The hosts in the form of `farandole run -H`: h1:2,[fd00::1]:1."""
     names = ((f"[{host.name}]" if ":" in host.name else host.name, host.slots) for host in hosts)
     return ",".join(f"{name}:{slots}" for name, slots in names)

@@ -1,4 +1,4 @@
-"""Where the tasks of a cluster meet the driver, and where the launcher asks for them.
+"""The server in the driver to which the tasks of a cluster connect, and which the launcher asks for hosts.
 
 A task connects by TCP, proves the server's key and says what it is. The launcher asks at a Unix socket of this user
 which hosts there are, and for the agent of one: then the first task of that host hears that it leads, and the launcher
@@ -84,11 +84,11 @@ class TaskServer:
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        """Where tasks connect to."""
+        """The address to which tasks connect."""
         return self.address, self.port
 
     def invite(self, commits: CommitTarget | None = None) -> Invitation:
-        """What a task needs; see `Invitation`."""
+        """The facts that a task needs; see `Invitation`."""
         return Invitation(self.endpoint, self.key, commits)
 
     def tasks(self) -> list[Task]:

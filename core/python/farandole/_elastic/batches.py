@@ -163,7 +163,7 @@ class Batches:
         return loop.given(loop)
 
     def __len__(self) -> int:
-        """How many batches this loop has, or the next one."""
+        """The number of batches of this loop, or of the next one."""
         if self._loop is not None:
             return len(self._loop)
         return len(self._steps(0 if self._is_over else self.processed_num))
@@ -237,7 +237,7 @@ class Batches:
 
 
 def _difference(state: dict[str, Any], length: int, checksum: int) -> str:
-    """In words, or nothing."""
+    """The difference in words; "" if there is none."""
     if state.get("length", length) != length:
         return (
             f"the data have {length} samples, but had {state['length']} when their state was saved: use the same data "

@@ -80,7 +80,7 @@ class CommitFolder:
 
     @property
     def name(self) -> str:
-        """For a sentence."""
+        """The name for messages."""
         return f"in {self.path}"
 
     def prepare(self) -> None:

@@ -17,11 +17,11 @@ _FLUSH_SECONDS = 10.0
 
 
 class Destination(Protocol):
-    """Where commits go."""
+    """Stores commits."""
 
     @property
     def name(self) -> str:
-        """For a sentence."""
+        """The name for messages."""
 
     def prepare(self) -> None:
         """Check that it can be used. Raises OSError."""

@@ -30,7 +30,7 @@ _runs = 0  # how often this process has called elastic.run
 
 
 def install(writer: CommitWriter) -> None:
-    """From now on this writer gets the commits."""
+    """Give all further commits to this writer."""
     _installed[:] = [writer]
 
 
@@ -46,7 +46,7 @@ def offer(state: State) -> None:
 
 
 def runs() -> int:
-    """How often this process has called elastic.run."""
+    """The number of calls of elastic.run in this process."""
     return _runs
 
 

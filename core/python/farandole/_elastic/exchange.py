@@ -1,4 +1,4 @@
-"""How `ObjectState.sync` makes a state equal on all ranks.
+"""Makes a state equal on all ranks, for `ObjectState.sync`.
 
 Holders are the ranks with the newest state, takers the others. Holders should have equal copies, but need not, since
 statistics of a layer, say, are each rank's own. So they compare fingerprints first:

@@ -1,4 +1,4 @@
-"""How one attribute of a state is copied, taken back, and sent to the other ranks.
+"""Copies, restores and sends single attributes of a state.
 
     commit    copy of every attribute, into the copies of the last commit but one; then keep of every attribute
     restore   the value becomes what was kept
@@ -37,7 +37,7 @@ class Arrays(Protocol):
         """Copy the given rank's arrays into everybody's. Collective."""
 
     def size_bytes(self, array: Array) -> int:
-        """Of its elements together."""
+        """The size of all its elements together."""
 
     def memory(self, array: Array) -> memoryview | None:
         """The array's own memory, flat, which may be read and written; None where the host has no such of it."""

@@ -86,7 +86,7 @@ def run_within(
 
 @functools.cache
 def _membership() -> Membership:
-    """That of this process. Collective at the first call."""
+    """The membership of this process. Collective at the first call."""
     if "mpi" in environment.backends():
         raise ValueError(
             f"FARANDOLE_BACKEND={','.join(environment.backends())} names mpi, whose ranks cannot change while a job "

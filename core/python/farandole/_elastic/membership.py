@@ -104,7 +104,7 @@ class Membership:
                 continue
 
     def _ask_launcher(self) -> Lease | None:
-        """None where the end of a rank ends the job."""
+        """The lease of this rank, or None if the end of any rank ends the job."""
         name = environment.membership().removeprefix("unix:")
         if not name:
             if self._me == 0 and len(self._members) > 1 and not copies.are_kept():

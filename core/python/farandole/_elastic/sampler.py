@@ -139,7 +139,7 @@ class ElasticSampler:
         return iter(self._share)
 
     def __len__(self) -> int:
-        """How many indices this loop gives, or the first one."""
+        """The number of indices of this loop, or of the first one."""
         if self._has_moved():
             self.reset()
         return len(self._share)

@@ -281,7 +281,7 @@ class ObjectState(State):
         return None if isinstance(value, type) or not has_both else StateDictHandler(value)
 
     def _farandole_handlers(self) -> list[StateHandler]:
-        """Those of all attributes, for the states of frameworks."""
+        """The handlers of all attributes, for the states of frameworks."""
         return [self._handler(name) for name in self._names]
 
     def _handler(self, name: str) -> StateHandler:

@@ -1,4 +1,4 @@
-"""How many samples each step takes of those that are left of a pass. Pure.
+"""Divides the samples that are left of a pass into steps. Pure.
 
     left samples   [ whole steps: batch_size for each rank ][ short step ][ last step ][ common steps ]
 
@@ -43,7 +43,7 @@ class Steps:
         return whole // self._full + (short > whole) + (last > short) + -(-(common - last) // self.batch_size)
 
     def end(self, number: int) -> int:
-        """How many of the samples are done after step `number`."""
+        """The number of samples that are done after step `number`."""
         whole, short, last, common = self.bounds
         number -= whole // self._full
         if number < 0:
@@ -60,7 +60,7 @@ class Steps:
         return self.end(number) > self.bounds[2]
 
     def places(self, number: int, rank: int) -> range:
-        """Those of the samples that this rank takes in this step, counted from the first one that is left."""
+        """The samples of this rank in this step, counted from the first one that is left."""
         begin = self.end(number - 1) if number else 0
         if self.is_common(number):
             return range(begin, self.end(number))

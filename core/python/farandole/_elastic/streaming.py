@@ -54,7 +54,7 @@ def content_of(array: Array, arrays: Arrays) -> memoryview:
 
 
 class _Stream:
-    """One state on its way, as one rank sees it."""
+    """One state in transit, as seen by one rank."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class _Stream:
 
 
 def _cut(whole: Range, count: int, place: int) -> Range:
-    """One of so many even parts."""
+    """One of several equal parts."""
     begin, size = whole[0], whole[1] - whole[0]
     return begin + size * place // count, begin + size * (place + 1) // count
 
@@ -131,7 +131,7 @@ class Layout:
 
     @property
     def size_bytes(self) -> int:
-        """Of all together."""
+        """The size of all arrays together."""
         return self._begins[-1]
 
     def segments(self, begin: int, end: int) -> Iterator[tuple[int, Range]]:

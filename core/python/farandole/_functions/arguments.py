@@ -15,7 +15,7 @@ _OF_ELASTIC_JOBS = ("reset_limit", "slots_per_host", "blacklist_cooldown_range",
 
 
 def count_of_ranks(np: SupportsIndex) -> int:
-    """At least 1. Raises ArgumentError and ArgumentTypeError."""
+    """The checked number of ranks, at least 1. Raises ArgumentError and ArgumentTypeError."""
     if isinstance(np, bool) or not isinstance(np, SupportsIndex):
         raise ArgumentTypeError(f"farandole.run wants a whole number of ranks, not np={np!r}; write np=2.")
     ranks = operator.index(np)

@@ -34,7 +34,7 @@ class without_our_frames:
     """The traceback of a failed rank's error ends at the line that called this function, from Python 3.11 on."""
 
     def __enter__(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Our frames tell nothing about what a rank raised."""
@@ -115,7 +115,7 @@ def _write(descriptor: int, outcome: _Outcome) -> None:
 
 
 def _read(data: bytes | bytearray) -> _Outcome | None:
-    """None where the rank died before it had left all."""
+    """The outcome of a rank; None if the rank died before it had written all of it."""
     header, payload = frames.split(data)
     return _Outcome(payload, header["traceback"]) if header and header["size"] == len(payload) else None
 

@@ -1,4 +1,4 @@
-"""What the ranks of a `fit` must have in common: distributed optimizers, and the number of batches.
+"""Checks that the ranks of a `fit` have distributed optimizers and the same number of batches.
 
 Numbers that Keras knows are compared at the begin. Where it does not know all of them, as with a generator, the ranks
 meet at the end of each epoch: one that waits for another in a gradient, while the other waits at the meeting, has more.

@@ -236,7 +236,7 @@ def build_optimizer(optimizer: Any, model: Any) -> None:
 
 
 def variables_of_optimizer(optimizer: Any) -> list[Any]:
-    """All that it remembers, its learning rate included."""
+    """All variables of the optimizer, including its learning rate."""
     if optimizer is None:
         return []
     found = optimizer.variables
@@ -261,7 +261,7 @@ def _elements(key: str, value: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
 
 
 def _assembled(averages: dict[str, float], elements: dict[str, Any], shape: tuple[int, ...]) -> Any:
-    """What `_elements` has taken apart."""
+    """Undo `_elements`."""
     import numpy as np
 
     return np.reshape([averages[name] for name in elements], shape) if shape else averages[next(iter(elements))]

@@ -22,7 +22,7 @@ def key_of(variable: Any) -> int:
 
 
 def own_variables(optimizer: Any) -> list[Any]:
-    """Those that an optimizer of Keras 3 updates."""
+    """The variables that an optimizer of Keras 3 updates."""
     return list(getattr(optimizer, "_trainable_variables", ()))
 
 

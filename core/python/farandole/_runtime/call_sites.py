@@ -1,4 +1,4 @@
-"""Where the user's program made a call, for messages: "train.py:12". The core asks about each place once.
+"""Finds the line of the user's program that made a call, such as "train.py:12". The core asks about each place once.
 
 A function that performs several operations, or one of another name, is named too: "save_checkpoint at train.py:14".
 """

@@ -1,4 +1,4 @@
-"""By how much the clocks of hosts differ, from when collectives begin and end on each.
+"""Measures the difference between the clocks of hosts, from the beginnings and ends of collectives.
 
 A rank leaves an allgather after every rank has entered it. By the clocks of two ranks, of which one is `offset` ahead,
 
@@ -25,7 +25,7 @@ Round = tuple[int, int]  # when a rank entered and left an allgather, in nanosec
 
 
 def offset_ns(rounds: Sequence[Round], of_rank_0: Sequence[Round]) -> int:
-    """By how many nanoseconds this rank's clock is ahead of rank 0's."""
+    """Nanoseconds by which this rank's clock is ahead of rank 0's."""
     pairs = list(zip(rounds, of_rank_0, strict=True))
     least = max(entered - left_0 for (entered, _), (_, left_0) in pairs)
     most = min(left - entered_0 for (_, left), (entered_0, _) in pairs)

@@ -1,4 +1,4 @@
-"""Where the core gets tensors: in host memory, or on a device, where the core waits for them and copies them.
+"""Decides where the core gets tensors: in host memory, or on a device, from which the core copies them.
 
 A tensor on a device that is strided is staged in another one beside it. In a world of one rank, and for devices that
 the core does not know, the staging tensor is on the host, and who calls waits for the device.
@@ -93,7 +93,7 @@ class MemoryByDevice(Generic[T]):
         self._on_device = _OnDevice(adapter, adapter.device) if adapter.device else self._on_host
 
     def of(self, tensors: Iterable[T | None]) -> TensorMemory[T]:
-        """Where the core is to get all of these."""
+        """The place from which the core takes all of these tensors."""
         device = self._device
         given = [tensor for tensor in tensors if tensor is not None]
         if device is None or not all(map(device.holds, given)):

@@ -1,4 +1,4 @@
-"""From tensors to the core and back: staging, output allocation, keeping memory alive. Knows no operation's meaning.
+"""Passes tensors to the core and back: staging, allocation of outputs, lifetimes. Independent of the operation.
 
 A tensor whose memory the core can use goes as it is; any other, such as a strided one, through a staging tensor
 (staging.py):

@@ -37,7 +37,7 @@ class Uncaught:
 
     @property
     def text(self) -> str:
-        """All that is printed, in one string, so that lines of other ranks do not come between."""
+        """The text to print, in one string, so that it is not mixed with lines of other ranks."""
         return "".join(traceback.format_exception(type(self.error), self.error, self._trace))
 
     @property

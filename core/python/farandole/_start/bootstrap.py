@@ -87,7 +87,7 @@ def register_exchange(launcher: str, make: MakeExchange) -> None:
 
 
 def through_launcher(rank: int, size: int, launcher: str, timeout_s: float) -> Exchange:
-    """By a channel of the launcher that started the ranks on several hosts.
+    """Exchange bytes through the launcher that started the ranks on several hosts.
 
     Raises ValueError where no plugin that knows it is imported, or srun has made no channel. The exchange raises
     DeadlineError where some ranks do not come in time.
@@ -136,7 +136,7 @@ def place(rank: int, hosts: Sequence[str], launcher: str) -> environment.World:
 
 
 def choose(offers: Sequence[Offer]) -> list[str]:
-    """One address for each rank: the first of rank 0 that is in one network with some of every other rank.
+    """Choose an address for each rank: the first network of rank 0 in which every other rank has an address.
 
     Where there is none, hosts are taken to be connected by routers: everybody's first. Addresses that two hosts have,
     those of containers' bridges, say, lead to neither. Those of 169.254.0.0/16, such as the ones between a host and its
@@ -175,7 +175,7 @@ def _are_neighbours(one: str, other: str) -> bool:
 
 
 def _bare(address: str) -> str:
-    """As endpoints have it: "10.0.0.7", "[2001:db8::7]"."""
+    """The address in the form of endpoints: "10.0.0.7", "[2001:db8::7]"."""
     alone = address.partition("/")[0]
     return f"[{alone}]" if ":" in alone and not alone.startswith("[") else alone
 

@@ -66,7 +66,7 @@ def exchange_of(comm: Communicator, timeout_s: float) -> Exchange:
 
 
 def ranks_of(comm: Communicator, world: Communicator | None) -> list[int]:
-    """Which ranks of `world` are in `comm`, in the order of `comm`; the world None is MPI.COMM_WORLD.
+    """The ranks of `comm`, in its order, numbered as in `world`; None means MPI.COMM_WORLD.
 
     Raises ValueError where one of them is not in `world`.
     """

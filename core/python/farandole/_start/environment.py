@@ -206,7 +206,7 @@ def tell_horovods_readers(world: World) -> None:
 
 
 def start_timeout_s() -> float:
-    """How long init waits for the other ranks: FARANDOLE_START_TIMEOUT in seconds. Raises ValueError for no number."""
+    """FARANDOLE_START_TIMEOUT, in seconds: how long init waits for the other ranks. Raises ValueError."""
     return _seconds("FARANDOLE_START_TIMEOUT", "120")
 
 
@@ -240,7 +240,7 @@ def commits() -> str:
 
 
 def address() -> str:
-    """Where other machines reach this rank: FARANDOLE_ADDRESS; "" where that is to be found out."""
+    """FARANDOLE_ADDRESS, the address at which other hosts reach this rank; "" if it is unset."""
     return os.environ.get("FARANDOLE_ADDRESS", "")
 
 
@@ -261,7 +261,7 @@ def given_key_file() -> str:
 
 
 def flight_recorder() -> str:
-    """Where operations are recorded: a folder, or "0" for nowhere; by default one of this user."""
+    """The folder for recordings of operations, or "0" for none; by default a folder of this user."""
     return os.environ.get("FARANDOLE_FLIGHT_RECORDER", "")
 
 
@@ -320,7 +320,7 @@ def cuda_driver() -> str:
 
 
 def timeline() -> str:
-    """Where to record a timeline from `init` on: FARANDOLE_TIMELINE; "" for nowhere."""
+    """FARANDOLE_TIMELINE, the file to record a timeline in from `init` on; "" for none."""
     return os.environ.get("FARANDOLE_TIMELINE", "")
 
 

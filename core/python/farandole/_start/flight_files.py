@@ -100,7 +100,7 @@ def _files_of(folder: Path, run: str = "") -> dict[Path, Recording]:
 
 
 def _make(folder: Path) -> None:
-    """Another user could have made the folder first, and would read what is written there."""
+    """Create the folder. Refuses one of another user, who could read the recordings."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(0o700)
     found = folder.lstat()

@@ -14,5 +14,5 @@ def place_variables(prefix: str, place: Mapping[str, object]) -> dict[str, str]:
 
 
 def horovod_variables(place: Mapping[str, object], host: str) -> dict[str, str]:
-    """Those of Horovod, with HOROVOD_HOSTNAME and the mark."""
+    """The variables of Horovod, with HOROVOD_HOSTNAME and the marker."""
     return {**place_variables("HOROVOD", place), "HOROVOD_HOSTNAME": host, MARK: "farandole"}

@@ -19,7 +19,7 @@ _IN_THE_SCRIPT = "call `farandole run` once in the job's script, which starts th
 
 @dataclass(frozen=True)
 class _Other:
-    """Somebody who tells each process the count of them, the number of each, or both."""
+    """A launcher that tells each process the number of processes, its own number, or both."""
 
     title: str
     count: str = ""  # the variable with the number of processes, of which 1 means alone

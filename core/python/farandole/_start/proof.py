@@ -25,7 +25,7 @@ class ProofError(Exception):
 
 
 class OtherProgramError(ProofError):
-    """It is no launcher, or one of a version that proves otherwise."""
+    """The other end is not a launcher, or one of another version."""
 
 
 def job_key(key: bytes, salt: bytes) -> bytes:
@@ -95,7 +95,7 @@ class Proof:
         return hmac.digest(self._key, b"farandole nodes\0" + word + b"\0" + listeners + callers, "sha256")
 
     def _take(self, size: int) -> bytes:
-        """So many bytes; none of them where not all are there."""
+        """Take this many bytes, or none if not all have arrived."""
         if len(self._received) < size:
             return b""
         taken = bytes(self._received[:size])

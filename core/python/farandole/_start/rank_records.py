@@ -1,4 +1,4 @@
-"""One small record per rank, by which a launcher and its ranks tell each other of ends: shared memory of one host.
+"""One small record per rank in shared memory, in which a launcher and its ranks record the ends of ranks.
 
     rank     -> launcher   it is in its world; its program ends, since when, because of which rank
     launcher -> ranks      the rank's process has ended, with which code
@@ -116,7 +116,7 @@ class RankRecords:
         return self._get(rank, _JOINS)
 
     def parting(self, rank: int) -> Parting | None:
-        """None where it has not said that it ends."""
+        """How the rank announced its end; None if it has not."""
         manner = self._get(rank, _PARTING)
         if not manner:
             return None
@@ -126,7 +126,7 @@ class RankRecords:
         return Parting(manner != _EXITED, since_s, known, manner == _MISTAKEN, awaited)
 
     def ended(self, rank: int) -> Ended | None:
-        """None while its process runs."""
+        """The process and its exit code; None while it runs."""
         return Ended(self._get(rank, _PID), self._get(rank, _CODE)) if self._get(rank, _HAS_ENDED) else None
 
     @contextmanager
@@ -167,7 +167,7 @@ def _bytes(size: int) -> int:
 
 
 def _size(memory_bytes: int) -> int:
-    """Of how many ranks the memory has records."""
+    """The number of ranks for which the memory has records."""
     return (memory_bytes // _WORD_BYTES - 2 * _THINGS) // _WORDS
 
 

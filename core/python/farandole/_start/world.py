@@ -349,7 +349,7 @@ def is_homogeneous() -> bool:
 
 
 def track() -> recording.Track:
-    """What a timeline needs to know of this process. Raises NotInitializedError."""
+    """The facts about this process that a timeline needs. Raises NotInitializedError."""
     return _track(_current())
 
 
@@ -362,7 +362,7 @@ def _track(world: environment.World) -> recording.Track:
 
 
 def world_number() -> int:
-    """How many worlds this process has been in, this one included: another number means other ranks."""
+    """The number of worlds that this process has been in, including this one."""
     return _state.worlds
 
 
@@ -404,7 +404,7 @@ def _leave() -> None:
 
 
 def _measured_clock_offset_ns(world: environment.World) -> int:
-    """By how much this host's clock is ahead of that of the job's first rank 0. Collective."""
+    """Nanoseconds by which this host's clock is ahead of that of the job's first rank 0. Collective."""
     measured = clock.measure_offset_ns() if world.local_size < world.size else 0
     if _state.epoch == 0:
         return measured
@@ -425,7 +425,7 @@ def _checked_communicator(comm: object) -> communicators.Communicator | None:
 
 
 def _rendezvous(world: environment.World | None, comm: communicators.Communicator | None) -> bootstrap.Rendezvous:
-    """Where the ranks of `comm`, or of the world that a launcher said, find each other, and by which key."""
+    """The endpoint at which the ranks of `comm` or of the launcher's world meet, and the key."""
     timeout_s = environment.start_timeout_s()
     if comm:
         key_file, exchange = environment.key_file("MPI"), communicators.exchange_of(comm, timeout_s)

@@ -106,7 +106,7 @@ class GradientReducer(Generic[T]):
 
     @property
     def submitted_bytes(self) -> int:
-        """How many bytes are on their way since the last `finish`."""
+        """The number of bytes being reduced since the last `finish`."""
         sent = [tensor for _, _, tensor, _ in self._alone if tensor is not None]
         for _, _, tensors, _ in self._together:
             sent += tensors
@@ -124,7 +124,7 @@ class GradientReducer(Generic[T]):
 
     @property
     def begun_passes(self) -> int:
-        """How many backward passes have added to the gradients of a step that is not complete."""
+        """The number of backward passes that have added to the gradients of an incomplete step."""
         return max(self._seen, default=0)
 
     @property
@@ -184,7 +184,7 @@ class GradientReducer(Generic[T]):
         return ValueError(text)
 
     def add(self, names: Sequence[str]) -> None:
-        """More gradients, each reduced alone; their indices follow those that there are.
+        """Add gradients, each reduced alone; their indices follow the existing ones.
 
         Raises:
             ValueError: a name that there is, or gradients are on their way.
@@ -318,7 +318,7 @@ class GradientReducer(Generic[T]):
 
 
 def _own_operation(name: str) -> str:
-    """Of a gradient that is reduced alone."""
+    """The name of the operation of a gradient that is reduced alone."""
     return f"gradient.{name}"
 
 

@@ -61,7 +61,7 @@ def compare_parameters(
 
 
 def row_of(sums: Sequence[int]) -> list[int]:
-    """What this rank gives to an allgather of the ranks' checksums."""
+    """The row that this rank contributes to an allgather of the ranks' checksums."""
     return [world.rank(), len(sums), *sums]
 
 

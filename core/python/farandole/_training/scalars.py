@@ -83,7 +83,7 @@ class StepScalars:
             weakref.finalize(self, _end, self._reader)
 
     def step(self) -> None:
-        """Call it at the end of each step."""
+        """Count a step; call it at the end of each step."""
         self._steps += 1
         if self._steps % self._every:
             return

@@ -24,7 +24,7 @@ def memory(proc: Path = PROC, groups: Path = GROUPS) -> tuple[float, int]:
 
 
 def cores(proc: Path = PROC, groups: Path = GROUPS) -> float:
-    """How many cores' time the tightest group above this process grants; inf where none limits it."""
+    """The number of cores whose time the tightest group above this process grants; inf without a limit."""
     found = [inf]
     for folder in _folders(proc, groups, "cpu"):
         try:

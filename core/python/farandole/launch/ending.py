@@ -86,7 +86,7 @@ class Ending:
         return self.kill_at is not None and now >= self.kill_at + GIVE_UP_SECONDS
 
     def wait_at_most(self, now: float) -> float | None:
-        """In how many seconds something is due."""
+        """Seconds until something is due."""
         times = [time for time in (self.term_at, self.kill_at) if time is not None]
         return max(0.0, min(times) - now) if times else None
 

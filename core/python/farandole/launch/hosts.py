@@ -31,7 +31,7 @@ _SLOTS = re.compile(r"(?P<key>(?:max[_-])?slots)=(?P<count>.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class HostSlots:
-    """So many ranks may run on `host`: `user@name`, the name or the address, without brackets."""
+    """A host and its number of slots. `host`: `user@name`, the name or the address, without brackets."""
 
     host: str
     count: int

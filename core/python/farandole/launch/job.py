@@ -71,7 +71,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Function:
-    """What `farandole.run` and clusters hand to the launcher."""
+    """The function that `farandole.run` and clusters pass to the launcher."""
 
     call: int = -1  # descriptor of the memory with the function and its arguments
     cluster: str = ""  # in whose tasks the agents run

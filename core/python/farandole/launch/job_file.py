@@ -273,7 +273,7 @@ def _only(first: _Entry | None, second: _Entry | None) -> _Entry | None:
 
 
 def _workers(entry: _Entry | None, gpus: int) -> tuple[int, int]:
-    """How many workers, and how many processes each."""
+    """The number of workers, and of the processes of each."""
     if entry is None:
         return 1, 1
     processes = max(1, gpus)

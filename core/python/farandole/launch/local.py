@@ -94,7 +94,7 @@ def make_call() -> int:
 
 
 def path_for_ranks(descriptor: int) -> str:
-    """Where ranks open it: the kernel lets only the same user look into /proc/<pid>/fd."""
+    """The path under which ranks open it: the kernel lets only the same user read /proc/<pid>/fd."""
     return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 

@@ -343,7 +343,7 @@ class MembershipServer:
             self._selector.register(connection, selectors.EVENT_READ, partial(self._read, connection))
 
     def _read(self, connection: socket.socket) -> None:
-        """All messages that are there."""
+        """Read all messages that have arrived."""
         try:
             while connection in self._accepted:
                 self._take(connection, membership_channel.receive(connection))

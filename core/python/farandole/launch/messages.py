@@ -28,7 +28,7 @@ def spoken(sentence: str) -> str:
 
 
 def answer(sentence: str) -> str:
-    """One line in the name of the command that the user typed."""
+    """Print one line in the name of the command that the user typed."""
     return f"{_command}: {one_line(spoken(sentence))}"
 
 

@@ -24,7 +24,7 @@ _UNFIT_FOR_SSH = re.compile(r"[%\"'\\]|\$\{|[^ -~]")  # ssh expands % and ${ in 
 
 @dataclass(frozen=True)
 class Elastic:
-    """How a job goes on when ranks are lost."""
+    """The options for the loss of ranks."""
 
     min_np: int  # the fewest ranks
     timeout_s: float  # that living ranks have to notice that others are lost
@@ -57,7 +57,7 @@ class HostOptions:
 
 
 def elastic(spec: JobSpec, ranks: int, base: Mapping[str, str], has_nodes: bool) -> Elastic | None:
-    """How the job goes on when ranks are lost; None without --min-np and --max-np. Raises SpecError."""
+    """The options for the loss of ranks; None without --min-np and --max-np. Raises SpecError."""
     discovers = has_discovery(spec)
     if spec.elastic.min_np is None and spec.elastic.max_np is None and not discovers:
         return None

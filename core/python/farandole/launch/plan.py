@@ -169,7 +169,7 @@ def hints(planned: Job) -> list[str]:
 def _command(
     spec: JobSpec, file: JobFile | None, ranks: int, is_elsewhere: bool, base: Mapping[str, str]
 ) -> Sequence[str]:
-    """As it is run; as typed where there are several hosts, which resolve it each for itself."""
+    """The command to run; as typed with several hosts, each of which resolves it."""
     command = spec.command if file is None else ("sh", "-c", file.lines[0])
     if not command:
         raise SpecError("say what to run: farandole run -np 4 python train.py", "command")

@@ -202,7 +202,7 @@ class JobSpec:
         return cls(tuple(map(str, command)), **made)
 
     def to_json(self) -> str:
-        """All that was given, by leaf."""
+        """The given values, by leaf."""
         values = {
             leaf.name: value
             for group, leaf in leaves_by_name().values()
@@ -247,7 +247,7 @@ class Leaf:
 
     @property
     def wanted(self) -> str:
-        """What fits, for a sentence."""
+        """The valid values, for messages."""
         if self.kind is int:
             bounds = "" if self.least is None else f" of at least {self.least}"
             return f"a whole number{bounds if self.most is None else f' from {self.least} to {self.most}'}"

@@ -47,7 +47,7 @@ class Ranks(Protocol):
 
     @property
     def running(self) -> int:
-        """How many ranks run."""
+        """The number of running ranks."""
 
     def reap(self, now: float) -> None:
         """Call `Supervisor.note_death` for each rank that has ended since the last call."""

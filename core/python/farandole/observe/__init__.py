@@ -1,4 +1,4 @@
-"""What users see of a running or finished job: inspect, the live page and metrics, the report, timelines, doctor.
+"""Tools for running and finished jobs: inspect, the live page and metrics, the report, timelines, doctor.
 
 Its sources are flight recorders, /proc and timelines:
 

@@ -1,4 +1,4 @@
-"""One sentence of what all ranks have recorded, and of what their processes do: who waits for whom, and why. Pure."""
+"""Says which rank waits for which, and why, from the records of all ranks and the states of their processes. Pure."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class _Wait:
 
 
 def _longest_wait(ranks: Sequence[Rank], now_ns: int) -> _Wait | None:
-    """Of the operations that have been in flight for long, the one that began first: what came later follows it."""
+    """The first of the operations that have been in flight for long: later ones follow from it."""
     pending = [(operation, rank) for rank in ranks if rank.is_there for operation in rank.pending]
     pending = [(operation, rank) for operation, rank in pending if operation.kind != _JOIN]
     if not pending:
@@ -372,7 +372,7 @@ def _numbers_of(ranks: Sequence[Rank]) -> tuple[int, ...]:
 
 
 def _who(ranks: Sequence[Rank]) -> str:
-    """As "rank 3 (pid 71)" or "ranks 3, 4"."""
+    """The ranks as text: "rank 3 (pid 71)" or "ranks 3, 4"."""
     return _numbered(_numbers_of(ranks)) + (f" (pid {ranks[0].recording.pid})" if len(ranks) == 1 else "")
 
 
@@ -381,7 +381,7 @@ def _numbered(numbers: Sequence[int]) -> str:
 
 
 def _list(numbers: Iterable[int]) -> str:
-    """As "0-2, 4-7": runs of three and more are shortened."""
+    """The numbers as text: "0-2, 4-7"."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][-1] == number - 1:

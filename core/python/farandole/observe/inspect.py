@@ -66,7 +66,7 @@ def _examine(base: Mapping[str, str], job: jobs.Job, sleep: Callable[[float], No
 
 
 def _stacks(ranks: list[Rank], found: Diagnosis, py_spy: str, native: bool) -> Stacks:
-    """Of the culprits first, then of others, as many as one can read."""
+    """The stacks of the blamed ranks first, then of others, up to the limit."""
     alive = [rank for rank in ranks if rank.activity is not processes.Activity.GONE]
     chosen = sorted(alive, key=lambda rank: (rank.number not in found.culprits, rank.number))[:_MOST_STACKS]
     with ThreadPoolExecutor(_AT_ONCE) as pool:

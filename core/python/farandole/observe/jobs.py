@@ -11,7 +11,7 @@ from farandole.observe.records import Recording, Wanted
 
 
 class InspectionError(ValueError):
-    """There is no such job, or not only one; the message is one sentence for the user."""
+    """There is no such job, or more than one; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Job:
 
     @property
     def epoch(self) -> int:
-        """Which of the epochs of an elastic job it is."""
+        """The number of the epoch of an elastic job."""
         return self.recordings[0].epoch
 
     @property

@@ -42,7 +42,7 @@ class TornError(RecordError):
 
 
 class State(Enum):
-    """How far the rank's epoch is."""
+    """The state of the rank's epoch."""
 
     RUNNING = 1
     LEFT = 2  # in good order
@@ -71,7 +71,7 @@ class Operation:
 
     @property
     def title(self) -> str:
-        """As the messages of the core name it."""
+        """The name of the operation in the core's messages."""
         of_set = f" of process set {self.process_set}" if self.process_set else ""
         if self.name:
             return f"{self.kind} '{self.name}'{of_set}"

@@ -30,7 +30,7 @@ class Snapshot:
     epoch: int = 0  # of an elastic job
 
     def message(self, now_ns: int) -> dict[str, Any]:
-        """For a launcher elsewhere."""
+        """The snapshot as a message for a launcher on another host."""
         return {
             "step_times": [[rank, *astuple(times)] for rank, times in self.step_times.items()],
             "links": [[rank, *astuple(link)] for (rank, _), link in self.links.items()],

@@ -1,4 +1,4 @@
-"""One trace of the traces of all ranks.
+"""Merges the traces of all ranks into one.
 
 Each of their events is on a line of its own, so one that was cut off is lost alone.
 """
@@ -37,7 +37,7 @@ def find(given: Sequence[Path]) -> list[Path]:
 
 
 def ranks_of(files: Sequence[Path]) -> int:
-    """How many ranks have written them."""
+    """The number of ranks that wrote them."""
     return len({_parsed(path) for path in files})
 
 
@@ -54,7 +54,7 @@ def of_one_run(files: Sequence[Path]) -> tuple[list[Path], str]:
 
 
 def default_output(files: Sequence[Path]) -> Path:
-    """Where to merge them: trace.rank0.json and the like become trace.json."""
+    """The default output file: trace.rank0.json and the like become trace.json."""
     whole, rank = _parsed(files[0])
     return whole.with_name(f"{whole.stem}.all{whole.suffix}") if rank is None else whole
 

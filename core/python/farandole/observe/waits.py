@@ -1,4 +1,4 @@
-"""What the operations of ranks tell about time: who waits, for whom, and how long a step takes. Pure.
+"""Computes from the operations of ranks how long a step takes, and which rank waits for which. Pure.
 
 The report asks about a whole run, the live page and metrics about the last seconds. Times are nanoseconds.
 """
@@ -82,7 +82,7 @@ def arrivals_of(ranks: Mapping[int, Sequence[Operation]], size: int, since_ns: i
 def _waited_for(
     ranks: Mapping[int, Sequence[Operation]], last: Mapping[_Key, tuple[int, int]]
 ) -> dict[int, list[Span]]:
-    """For each rank the spans of time in which all others had nothing left to do but to wait for it.
+    """For each rank the spans of time in which all others only waited for it.
 
     Calls overlap: a backward pass has one for each gradient, and the ranks compute beside them. So a rank waits only in
     a call that ends before it makes the next one.
@@ -109,7 +109,7 @@ def _shared_by(count: int, spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def covered(spans: Iterable[Span], begin: float = -inf, end: float = inf) -> float:
-    """How much of the time from `begin` to `end` at least one of the spans covers."""
+    """The time between `begin` and `end` that at least one of the spans covers."""
     total, reached = 0.0, begin
     for first, last in sorted(spans):
         first, last = max(first, reached), min(last, end)
@@ -121,7 +121,7 @@ def covered(spans: Iterable[Span], begin: float = -inf, end: float = inf) -> flo
 def times_of(
     operations: Iterable[Operation], arrivals: Arrivals, begin_ns: float = -inf, end_ns: float = inf
 ) -> tuple[float, float]:
-    """How long a rank had an operation in flight, and how long it waited for the calls of other ranks."""
+    """How long a rank had an operation in flight, and how long it waited for calls of other ranks."""
     flights, waits = [], []
     for each in operations:
         flights.append((each.submitted_ns, end_ns if each.ended_ns is None else each.ended_ns))

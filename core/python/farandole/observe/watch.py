@@ -46,7 +46,7 @@ class HostWatch:
         self._due_s = time.monotonic() + EVERY_S
 
     def next_due(self, now: float) -> float:
-        """In how many seconds it wants to look."""
+        """Seconds until the next snapshot is due."""
         return max(0.0, self._due_s - now)
 
     def look(self, now: float) -> Snapshot | None:

@@ -1,4 +1,4 @@
-"""For the framework's own library of collectives, such as torch.distributed, and for its launcher."""
+"""Interface for the framework's own library of collectives, such as torch.distributed, and for its launcher."""
 
 from farandole._api.collectives import carried_allreduce
 from farandole._api.messages import recv_async, send_async

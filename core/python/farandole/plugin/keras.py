@@ -1,4 +1,4 @@
-"""For a framework that Keras runs on: what the plugin's module `keras` is made of.
+"""Interface for a framework that Keras runs on: the parts of the plugin's module `keras`.
 
 The functions are methods of `Training` and `Values`. The classes of the modules `callbacks` and `elastic` derive from
 those here and from Keras's own.

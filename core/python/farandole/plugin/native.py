@@ -1,4 +1,4 @@
-"""For a plugin with a native part that calls the core itself (farandole.h), or that begins operations later."""
+"""Interface for a plugin whose native part calls the core itself (farandole.h), or that begins operations later."""
 
 from farandole._api.calls import check_types
 from farandole._api.earlier import await_earlier, before_unnamed

@@ -28,7 +28,7 @@ class _Question(NamedTuple):
 
 
 class Deadlocks:
-    """Which ranks this rank has asked, and which are known to wait only for it."""
+    """The ranks that this rank has asked, and those that are known to wait only for it."""
 
     def __init__(self) -> None:
         # By rank. Answers arrive in the order of the questions.

@@ -25,7 +25,7 @@ class Delay:
 
     @property
     def title(self) -> str:
-        """Such as "allreduce 'w'", or "120 operations, the first of them allreduce 'w',"."""
+        """A name for messages, such as "allreduce 'w'" or "120 operations, the first of them allreduce 'w',"."""
         assert self.first is not None
         if self.operations == 1:
             return self.first.title

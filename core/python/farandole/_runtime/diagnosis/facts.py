@@ -30,7 +30,7 @@ class Need(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All long waits; `waits` is empty when there are none any more."""
+    """All long waits; `waits` is empty once there are none."""
 
     entered: int  # how often this rank has submitted an operation
     warn_after_ms: int

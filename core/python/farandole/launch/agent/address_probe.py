@@ -23,7 +23,7 @@ Target = tuple[int, str, int]
 
 
 class Prober:
-    """Of one agent. `host` is its number in the job."""
+    """Probes addresses for one agent. `host` is its number in the job."""
 
     def __init__(self, host: int, key: bytes) -> None:
         self._host, self._key = host, key

@@ -139,7 +139,7 @@ class Agent:
                 self._take_call(frame.data)
 
     def lose_launcher(self) -> None:
-        """Nobody is left to work for."""
+        """The launcher is gone: end the ranks."""
         self.supervisor.launcher_gone()
         self.children.others_may_come = False
         if not self.children.alive:

@@ -19,7 +19,7 @@ _LOOK_EVERY_S = 0.02
 
 
 def named_source(spec: JobSpec) -> Source | None:
-    """That of --host-discovery-script or --host-discovery-service. Raises SpecError."""
+    """The source of --host-discovery-script or --host-discovery-service. Raises SpecError."""
     if (
         spec.elastic.slots_per_host is not None
         and spec.elastic.host_discovery_script is None

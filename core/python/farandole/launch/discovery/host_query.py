@@ -102,7 +102,7 @@ class HostQuery:
             self._ask()
 
     def next_due(self, now: float) -> float | None:
-        """In how many seconds `tick` is wanted."""
+        """Seconds until `tick` must be called."""
         if self._question is not None:
             return None if self._question.given_up else max(0.0, self._question.until - now)
         return max(0.0, self._due_at - now)

@@ -40,7 +40,7 @@ class _Host:
 
 @dataclass
 class HostStates:
-    """Of one job. Hosts have the names under which they were first listed."""
+    """The states of a job's hosts. A host has the name under which it was first listed."""
 
     backoff: Backoff
     _hosts: dict[str, _Host] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class HostStates:
         return called
 
     def next_due(self, now: float) -> float | None:
-        """In how many seconds `due` may return some."""
+        """Seconds until `due` may return hosts."""
         times = [host.call_at - now for host in self._hosts.values() if self._is_wanted(host)]
         return max(0.0, min(times)) if times else None
 

@@ -24,7 +24,7 @@ scontrol show hostnames "$nodes"
 
 @dataclass(frozen=True)
 class Source:
-    """Where to ask for hosts."""
+    """A source of hosts."""
 
     name: str  # as messages have it
     args: Sequence[str]  # the command that answers; none: nobody is asked

@@ -38,7 +38,7 @@ class Address:
 
 @dataclass
 class Search:
-    """Which addresses of hosts the others reach. Hosts have numbers."""
+    """The addresses of each host that other hosts have reached. Hosts have numbers."""
 
     key: str  # hexadecimal
     names: Mapping[int, str]
@@ -92,11 +92,11 @@ class Search:
         return [(other, address, port) for other in others for address, port in self._ports[other].items()]
 
     def _others(self, number: int) -> list[int]:
-        """Those between which and this host connections are tried."""
+        """The hosts to and from which connections of this host are tried."""
         return [other for other in self.offered if other != number and self.newcomer in (None, number, other)]
 
     def choose(self) -> dict[int, str]:
-        """For each host the first of its addresses that the others have reached. REQUIRES `is_complete`.
+        """Choose for each host the first of its addresses that all others have reached. REQUIRES `is_complete`.
 
         Raises:
             AssemblyError: there is none for some host; to blame are those that do not reach it, if they are the fewer.
@@ -134,7 +134,7 @@ def candidates(found: Sequence[Address], interfaces: Collection[str] = ()) -> li
 
 
 def shared(index: int, offered: Sequence[str], reached: Reached) -> list[str]:
-    """Those of the addresses `offered` by host `index` that every other host has reached."""
+    """The addresses offered by host `index` that every other host has reached."""
     others = [other for other in reached if other != index]
     return [each for each in offered if all((index, each) in reached[other] for other in others)]
 

@@ -54,7 +54,7 @@ class Assembly:
 
     @property
     def addresses(self) -> list[str]:
-        """Where each host is reached by the others, once that is chosen."""
+        """The chosen address of each host, once it is known."""
         return self._addresses
 
     @property

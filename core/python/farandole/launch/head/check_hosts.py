@@ -96,7 +96,7 @@ def _on_all(hosts: Sequence[Examination], step: Callable[[Examination], None]) -
 
 @dataclass
 class Examination:
-    """That of one host. Raises OSError where the command that reaches it cannot be started."""
+    """The check of one host. Raises OSError if the command that reaches it cannot be started."""
 
     order: CheckOrder
     number: int
@@ -133,7 +133,7 @@ class Examination:
         self._say("check", environment=dict(variables), limit_s=order.limit_s)
 
     def listen(self) -> None:
-        """At all of its addresses."""
+        """Listen at all of the host's addresses."""
         key, addresses = self.order.probe_key, list(self.facts.offered)
         self._say("listen", host=self.number, addresses=addresses, probe_key=key)
         ports = dict(self._hear("listening")["ports"])
@@ -146,7 +146,7 @@ class Examination:
         self.facts.reached = {(int(to), str(address)) for to, address in self._hear("reached")["reached"]}
 
     def take_findings(self) -> None:
-        """Those of its check."""
+        """Store the findings of the host's check."""
         message = self._hear("checked")
         if "error" in message:
             self.facts.problem, self.facts.remedy = message["error"], f"run farandole doctor on {self.facts.name}"

@@ -91,7 +91,7 @@ class Cluster:
         return max(_LEAST_PATIENCE_SECONDS, self.silence_s - 0.5)
 
     def ranks_of(self, link: Link) -> list[int]:
-        """Those of this host that have not ended."""
+        """The ranks of this host that have not ended."""
         return [rank for rank in link.streams if rank in self._placements]
 
     def evict(self, rank: int) -> None:

@@ -29,7 +29,7 @@ _LATE_SECONDS = 30.0 + ssh.CONNECT_SECONDS  # for an answer of a newcomer, or of
 
 @dataclass(eq=False)
 class Follower:
-    """Of one job. `attach` before its loop runs."""
+    """Follows the hosts of one job. Call `attach` before its loop runs."""
 
     open: Callable[[str], Link]  # the connection to the agent of a host; raises OSError
     environment_of: Callable[[str], dict[str, str]]  # the ranks of a host

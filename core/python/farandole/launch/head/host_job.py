@@ -96,7 +96,7 @@ def _without(job: Job, hosts: Collection[str]) -> Job | None:
 
 
 def _follower(job: Job, connect: Callable[[str], agent_link.Link], refused: Mapping[str, str]) -> Follower | None:
-    """None where the hosts of the start are all that there will be."""
+    """The follower of the hosts; None if the hosts never change."""
     if job.source is None or job.elastic is None:
         return None
     here = next((each.host for each in job.placements if job.is_local(each.host)), LOCAL_HOST)
@@ -120,7 +120,7 @@ def _plans(job: Job) -> list[HostPlan]:
 
 
 def content(job: Job, capacity: int) -> dict[str, object]:
-    """What all agents are told about the job at the start."""
+    """The facts about the job that all agents get at the start."""
     return {
         "command": list(job.command),
         "module": job.module,

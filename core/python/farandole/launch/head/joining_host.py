@@ -59,7 +59,7 @@ class JoiningHost:
 
     @property
     def identity(self) -> str:
-        """Of its machine, once it has greeted."""
+        """The identity of its machine, once the agent has sent its greeting."""
         return "" if self.greeting is None else str(self.greeting["identity"])
 
     def probe(self, others: Mapping[int, Present]) -> list[Send]:

@@ -1,4 +1,4 @@
-"""One job of several nodes, on this one: meets the others, starts the ranks, sees them through.
+"""Runs one node of a job of several nodes: meets the others, starts the ranks, waits for their end.
 
 Node 0 runs the job as one on hosts that ssh reaches, with an agent of its own here; the launchers of the other nodes
 are the agents there.

@@ -72,7 +72,7 @@ class NodeList:
         return number
 
     def forget_gone(self) -> None:
-        """Those that have gone before the start; others may come in their places."""
+        """Forget nodes that have disconnected before the start; others may take their numbers."""
         for number, connection in [(number, each.connection) for number, each in self._members.items()]:
             if connection is not None and sockets.is_gone(connection):
                 connection.close()
@@ -85,7 +85,7 @@ class NodeList:
 
     @property
     def members(self) -> list[Member]:
-        """Those that have come, in order."""
+        """The connected nodes, in order."""
         return [self._members[number] for number in sorted(self._members)]
 
 

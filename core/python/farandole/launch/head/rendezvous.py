@@ -1,4 +1,4 @@
-"""From the name of node 0 to the moment when all have come: node 0 listens there, the others dial in.
+"""Lets the nodes of a job meet: node 0 listens at its own name, the others dial in.
 
     node 0                                          node 1 ...
     looks its name up until it is its own           looks the name up until it is known
@@ -69,7 +69,7 @@ class Rendezvous(ABC):
         """The sentence about what is waited for."""
 
     def limit_s(self) -> float:
-        """How long the start may take."""
+        """The time limit of the start, in seconds."""
         return self.options.wait_s
 
     def watch(self, work: Callable[[], _T]) -> _T:

@@ -80,7 +80,7 @@ def cause(host: str, code: int, stderr: str, python: str, version: str) -> tuple
 
 
 def manner(code: int) -> str:
-    """How a process ended, for a sentence."""
+    """The way in which a process ended, for messages."""
     return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
 

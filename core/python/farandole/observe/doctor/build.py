@@ -40,7 +40,7 @@ _SKIPPED = Trial(error="not tried, since the core cannot be loaded")
 
 @dataclass(frozen=True)
 class Trials:
-    """What was tried."""
+    """The results of the trials of the core."""
 
     describe: Trial
     backends: Trial = _SKIPPED

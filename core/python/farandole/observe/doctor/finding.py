@@ -20,7 +20,7 @@ class Finding:
 
 
 def ok(check: str, text: str) -> Finding:
-    """All is well, or nothing depends on it."""
+    """A finding without a problem."""
     return Finding(OK, check, text)
 
 

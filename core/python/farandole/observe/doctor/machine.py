@@ -34,7 +34,7 @@ def check(environment: Mapping[str, str]) -> list[Finding]:
 
 
 def container_of(environment: Mapping[str, str], root: Path = Path("/")) -> str:
-    """Which container this looks like, from its usual traces; "" for none."""
+    """The kind of container, by its usual traces; "" for none."""
     if "KUBERNETES_SERVICE_HOST" in environment:
         return "a Kubernetes pod"
     if (root / ".dockerenv").exists():
@@ -93,14 +93,14 @@ def python(implementation: str, version: tuple[int, int, int], executable: str) 
 
 
 def memfd(error: str) -> Finding:
-    """What came of memory as the launcher makes it for the job's key."""
+    """Judge the attempt to create memory as the launcher does for the job's key."""
     bad = f"anonymous shared memory cannot be made: {error}"
     fix = "Allow memfd_create in the container's seccomp profile: the job's key and what ranks share live there."
     return fail_unless(not error, "memfd", "anonymous shared memory can be made and sealed", fix, bad)
 
 
 def pidfd(error: str, kernel: str) -> Finding:
-    """What came of pidfd_open."""
+    """Judge the attempt to call pidfd_open."""
     bad = (
         f"pidfd_open does not work ({error}; Linux {kernel}): ranks of this machine cannot share memory, and a death "
         "is noticed by closed connections only, seconds later where forked children keep them open"

@@ -1,4 +1,4 @@
-"""All topics in order: what `farandole doctor` does before it prints.
+"""Runs the checks of all topics in order, for `farandole doctor`.
 
     python -m farandole.observe.doctor.run_checks LIMIT_S
 

@@ -150,7 +150,7 @@ class Server(socketserver.ThreadingTCPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """As the base class, and make room for another."""
+        """As in the base class; then make room for another request."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -177,7 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
-        """What the server has under this name."""
+        """Serve the page, its data or the metrics."""
         name, _, query = self._allowed_name().partition("?")
         if name == _REFUSED:
             self._send(403)
@@ -207,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         return not own or self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """For requests that cannot be read: without a word about us."""
+        """Answer requests that cannot be parsed, without naming this server."""
         self._send(int(code))
 
     def _send(self, code: int, content: Content | None = None) -> None:
@@ -220,4 +220,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the path is a secret, and the terminal is the ranks'."""
+        """Log nothing: the path is a secret, and the terminal belongs to the ranks."""

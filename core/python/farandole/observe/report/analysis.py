@@ -1,4 +1,4 @@
-"""Where the time of a run went, and what to change. Pure."""
+"""Computes where the time of a run went, and suggests changes. Pure."""
 
 from __future__ import annotations
 
