@@ -31,8 +31,9 @@ def exchange_all_sizes():
     return [float(each[0]) for each in received if each.size], total
 
 
-def test_messages_of_all_sizes_reach_every_rank_and_the_rank_itself():
-    for values, total in spawn(3, exchange_all_sizes, timeout=60):
+@pytest.mark.parametrize("shared_memory", ["1", "0"], ids=["in a node", "between nodes"])
+def test_messages_of_all_sizes_reach_every_rank_and_the_rank_itself(shared_memory):
+    for values, total in spawn(3, exchange_all_sizes, timeout=60, env={"FARANDOLE_ARENAS": shared_memory}):
         assert values == [float(peer) for count in SIZES if count for peer in range(3)]
         assert total == [3.0]
 
@@ -93,6 +94,30 @@ def test_wrong_calls_and_waits_that_run_out_of_time_raise_and_the_job_goes_on():
         )
         for error, pattern in zip(errors, expected, strict=True):
             assert re.match(pattern, error), error
+
+
+def go_on_without_one():
+    fnp.init()
+    rank = fnp.rank()
+    if rank == 2:
+        send_async(np.full(3, 2.0), 0).wait(30)
+        farandole.shutdown()
+        return None
+    seen = np.zeros(3)
+    if rank == 0:
+        handle = recv_async(np.zeros(3), 2, 1)  # which never comes
+        with pytest.raises(farandole.PeerLostError, match="recv from rank 2 with tag 1 failed on rank 0: rank 2"):
+            handle.wait(30)
+        recv_async(seen, 2).wait(30)
+        send_async(seen, 1).wait(30)
+    else:
+        recv_async(seen, 0).wait(30)
+    farandole.shutdown()
+    return seen.tolist()
+
+
+def test_a_rank_that_leaves_has_sent_its_messages_and_the_others_go_on():
+    assert spawn(3, go_on_without_one, timeout=60) == [[2.0] * 3, [2.0] * 3, None]
 
 
 DIES = """
