@@ -1,4 +1,4 @@
-"""The words of the operations: reductions, the legacy `average=`, names, roots."""
+"""Arguments of the operations: reductions, the legacy `average=`, names, roots."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from farandole._start.frames import HEAD_BYTES, FrameError, Message, content_of,
 from farandole._start.proof import Proof, ProofError
 
 FAILURES = (OSError, ProofError, FrameError)
-"""What these functions raise where the other end has gone, lacks the key, or does not speak this protocol."""
+"""Raised by these functions if the other end is gone, lacks the key, or does not speak this protocol."""
 PROOF_SECONDS = 5.0  # from the first packet to the end of the proof
 _MOST_CALLERS = 512  # that have not proved themselves
 _AGAIN_SECONDS = 0.1  # after a connection that could not be accepted

@@ -1,4 +1,4 @@
-"""One rank's parameters for all."""
+"""Broadcasts one rank's parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MXNet's own way to train on several workers, in whose errors nobody would recognize what to change."""
+"""Explains errors of MXNet's kvstores, whose own messages do not say what to change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import mxnet as mx
 
 @cache  # for the process
 def explain_kvstores() -> None:
-    """From now on, what a kvstore cannot do beside Farandole is told with what to do instead.
+    """Make kvstores that do not work with Farandole raise errors that say what to use instead.
 
     Called by `init` and by the first DistributedOptimizer: the import of the plugin changes nothing in MXNet.
     """

@@ -34,12 +34,12 @@ def version() -> int:
 
 
 def library_path() -> str:
-    """Where MXNet's library lies."""
+    """The path of MXNet's library."""
     return str(mx.libinfo.find_lib_path()[0])
 
 
 def address_of(array: Any) -> int:
-    """Where the array's data lie, in the host's memory; 0 where it has none."""
+    """The address of the array's data in host memory; 0 if it has none."""
     address = ctypes.c_void_p()
     _check(_library.MXNDArrayGetData(array.handle, ctypes.byref(address)))
     return address.value or 0
@@ -57,13 +57,13 @@ def updater_of(trainer: Any) -> Any:
 
 
 def update_counts_of(optimizer: Any) -> dict[Any, int]:
-    """How often each parameter was updated; may be changed."""
+    """The number of updates of each parameter, in a dict that may be changed."""
     counts: dict[Any, int] = optimizer._index_update_count
     return counts
 
 
 def when_initialized(parameter: Any, call: Callable[[], Any]) -> None:
-    """Call it once, when a parameter of Gluon's, whose shape is not known yet, has its values."""
+    """Call a function once a Gluon parameter whose shape is not known yet has its values."""
     initialize: Callable[..., Any] = parameter._init_impl
 
     def initialize_and_call(*args: Any, **kwargs: Any) -> None:

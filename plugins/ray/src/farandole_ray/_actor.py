@@ -75,7 +75,7 @@ class Actor:
             return self._change.wait_for(lambda: self._ranks.keys() >= set(numbers), seconds)
 
     def outcome(self, number: int, call: bytes, mark: str) -> bytes:
-        """Of a call on a rank of this node; GONE where it ends before."""
+        """The outcome of a call on a rank of this node; GONE if the rank ends before."""
         with self._change:
             rank, one_at_a_time = self._ranks.get(number, (None, None))
         if rank is None or one_at_a_time is None:
@@ -89,7 +89,7 @@ class Actor:
             return GONE
 
     def result(self, number: int, ranks: int, call: bytes, mark: str) -> Any:
-        """Of a call on a rank of this node. Raises what the call raised."""
+        """The result of a call on a rank of this node. Raises what the call raised."""
         outcome = self.outcome(number, call, mark)
         if outcome == GONE:
             raise FarandoleError(f"rank {number} of {ranks} ended before its call returned; see its output")

@@ -87,7 +87,7 @@ class RayExecutor:
         elastic_timeout: float = 600.0,
         override_discovery: bool = True,
     ) -> None:
-        """Check what is asked for; Ray hears of it from `start`.
+        """Check the arguments; `start` asks Ray for the resources.
 
         Args:
             settings: see `create_settings`.

@@ -21,13 +21,13 @@ class Request:
 
     @property
     def bundles(self) -> list[dict[str, float]]:
-        """One for each worker, or one for each host."""
+        """A bundle for each worker, or for each host."""
         together = self.per_host or 1
         return [{name: each * together for name, each in self.per_worker.items()}] * (self.workers // together)
 
     @property
     def strategy(self) -> str:
-        """Of the placement group."""
+        """The strategy of the placement group."""
         return "STRICT_SPREAD" if self.per_host else "PACK"
 
     @property
@@ -67,7 +67,7 @@ def make(
 
 
 def places(resources: Resources, request: Request) -> int:
-    """How many workers these resources are enough for."""
+    """The number of workers for which these resources are enough."""
     counts = [math.floor(resources.get(name, 0) / each + 1e-9) for name, each in request.per_worker.items() if each]
     return min(counts, default=request.workers)
 

@@ -19,7 +19,7 @@ class Settings:
 
     @property
     def leaves(self) -> dict[str, Any]:
-        """What they are in the spec of a job."""
+        """The settings as leaves of the job's spec."""
         return {
             "start_timeout": self.timeout_s,
             "verbose": self.verbose,

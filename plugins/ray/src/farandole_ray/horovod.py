@@ -68,7 +68,7 @@ class ElasticRayExecutor:
         env_vars: Mapping[str, str] | None = None,
         override_discovery: bool = True,
     ) -> None:
-        """Check what is asked for.
+        """Check the arguments.
 
         Args:
             settings: see `create_settings`.

@@ -13,7 +13,7 @@ VERBOSITIES = ("all", "log_callback_only")
 
 
 def count_of(num_proc: SupportsIndex | None, name: str = "num_proc") -> int | None:
-    """At least 1, or None. Raises ArgumentError and ArgumentTypeError."""
+    """The checked number, at least 1, or None. Raises ArgumentError and ArgumentTypeError."""
     return _whole(num_proc, name, 1)
 
 
@@ -52,7 +52,7 @@ def sizes_of(num_proc: SupportsIndex | None, least: SupportsIndex | None, most: 
 
 
 def limit_of(reset_limit: SupportsIndex | None) -> int | None:
-    """At least 0, or None. Raises ArgumentError and ArgumentTypeError."""
+    """The checked number, at least 0, or None. Raises ArgumentError and ArgumentTypeError."""
     return _whole(reset_limit, "reset_limit", 0)
 
 

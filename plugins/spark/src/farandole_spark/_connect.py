@@ -32,7 +32,7 @@ class Connect:
             return otherwise
 
     def slots(self) -> Slots:
-        """As many as the settings say; a server does not tell which are free."""
+        """The number of slots according to the settings: a server does not tell which are free."""
         names = ("spark.master", "spark.executor.instances", "spark.executor.cores", "spark.task.cpus")
         return Slots(slots_of_settings(*map(self.setting, names)), None)
 

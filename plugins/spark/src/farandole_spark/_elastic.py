@@ -106,7 +106,7 @@ def _stages(
     commit_store: CommitStore,
     attempt: Callable[[int, int, float], list[T]],
 ) -> list[T]:
-    """One after the other, until one comes to its end or none may follow."""
+    """Run one stage after the other, until one finishes or no other may follow."""
     while True:
         deadline = time.monotonic() + timeouts[min(ledger.resets, 1)]
         ranks = _await_ranks(cluster, sizes, deadline)

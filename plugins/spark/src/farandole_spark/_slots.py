@@ -18,7 +18,7 @@ class Slots:
 
 
 def too_few(wanted: int, slots: Slots, asked_for_s: float) -> str:
-    """The sentence about a cluster that is too small; "" where it is not, or may still grow."""
+    """Why the cluster is too small; "" if it is not, or may still grow."""
     if slots.total is None or wanted <= slots.total or (slots.is_young and asked_for_s < YOUNG_SECONDS):
         return ""
     has = f"{slots.total} slot{'' if slots.total == 1 else 's'}"

@@ -29,7 +29,7 @@ def write(array: Any, copied: Tensor) -> bool:
 
 
 def size_bytes(array: Any) -> int:
-    """Of the variable's value."""
+    """The size of the variable's value."""
     plain = _plain(array)
     return int(plain.shape.num_elements()) * int(plain.dtype.size)
 

@@ -33,7 +33,7 @@ class Deltas:
     """
 
     def __init__(self, options: ExchangeOptions) -> None:
-        """Check what is left to check of the arguments. Groups have no effect: Adasum goes tensor by tensor."""
+        """Check the remaining arguments. Groups have no effect: Adasum goes tensor by tensor."""
         predivide_factors(Adasum, options.predivide_factor)
         check_compressor(options.compression)
         self._passes, self._process_set = options.passes, options.process_set

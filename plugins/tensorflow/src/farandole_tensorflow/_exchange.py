@@ -1,4 +1,4 @@
-"""How gradients are reduced over the ranks: what optimizers and tapes share."""
+"""Reduces gradients over the ranks, for optimizers and tapes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _LOCAL = [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]  # neither broadcast nor saved
 
 
 class Exchange:
-    """Of the gradients of one optimizer or tape.
+    """Reduces the gradients of one optimizer or tape.
 
     Gradients are paired with those of the other ranks by their place in the list, since names of variables count what
     only one rank may have made. Those that are None stay so. In a world of one nothing is added to the graph.
     """
 
     def __init__(self, options: ExchangeOptions) -> None:
-        """Check what is left to check of the arguments, see `DistributedOptimizer`."""
+        """Check the remaining arguments, see `DistributedOptimizer`."""
         self.options = options
         self._op = reduction(None, options.op)
         self._factors = predivide_factors(self._op, options.predivide_factor)
@@ -51,7 +51,7 @@ class Exchange:
 
     @property
     def passes(self) -> int:
-        """How many backward passes come before an update."""
+        """The number of backward passes before an update."""
         return self._passes
 
     def register_local_var(self, variable: Variable) -> None:
@@ -176,7 +176,7 @@ class Exchange:
     def _grouped(
         self, wanted: list[int], gradients: Sequence[Gradient], variables: Sequence[Variable]
     ) -> list[list[int]]:
-        """Which gradients, by their indices, go in one operation."""
+        """The groups of gradients, by index, that are reduced in one operation."""
         if isinstance(self._groups, int) and self._groups:
             return [[wanted[i] for i in group] for group in even_groups(len(wanted), self._groups)]
         if not self._groups:

@@ -113,6 +113,6 @@ def _factor(op: Any, attribute: str) -> float:
 
 
 def _name(op: Any) -> str:
-    """Of the collective in the gradient; "" where the operation has none, too."""
+    """The name of the collective in the gradient; "" if the operation has none."""
     name = op.get_attr("tensor_name").decode()
     return f"{name}.gradient" if name else ""

@@ -72,7 +72,7 @@ def _over_ranks(mean: Any, variance: Any, count: Any) -> tuple[Any, Any]:
 
 
 def _count(inputs: Any, mask: Any, mean: Any) -> Any:
-    """How many values each mean is of."""
+    """The number of values behind each mean."""
     if mask is not None and tf.is_tensor(mask):
         return tf.math.count_nonzero(mask)
     return tf.size(inputs) // tf.size(mean)

@@ -1,4 +1,4 @@
-"""One collective as an operation of TensorFlow: eagerly, or as a node of the graph that is being made.
+"""Runs a collective as an operation of TensorFlow: eagerly, or as a node of the graph that is being built.
 
 Eager calls without a name are paired by their order, as everywhere. The nodes of a graph run in any order, so each has
 a name: its own in the graph, outside of all name scopes, since those count what only one rank may have made.

@@ -1,4 +1,4 @@
-"""One rank's values of variables for all."""
+"""Broadcasts one rank's values of variables."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _last: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # the last call of a g
 
 
 def use_xla() -> None:
-    """From now on allreduces may stand in functions with jit_compile=True, on the CPU.
+    """Allow allreduces in functions with jit_compile=True, on the CPU.
 
     For the CPU only, and not for all versions of TensorFlow to come: it relies on functions that TensorFlow exports but
     does not promise. Each call holds the compiled code until the other ranks have come, so gradients are reduced in one

@@ -64,7 +64,7 @@ class Agreement(ABC):
 
     @abstractmethod
     def _plan(self) -> Plan:
-        """What is reduced while no parameter is frozen."""
+        """The gradients that are reduced while no parameter is frozen."""
 
     def start(self, optimizer: Any, alone: bool) -> None:
         """Begin to watch the optimizer's steps. `alone`: there is nobody to reduce with."""
@@ -160,7 +160,7 @@ def _first_step(names: Sequence[str]) -> str:
 
 
 def _difference(of_ranks: Sequence[tuple[int, Plan]]) -> str:
-    """Of plans that are not all equal."""
+    """The difference between plans that are not all equal."""
     if len({plan.what for _, plan in of_ranks}) > 1:
         differing = _some([f"rank {each} has {plan.what}" for each, plan in of_ranks])
         return f"do not reduce the same: {differing}; make the optimizer with the same arguments on all ranks"

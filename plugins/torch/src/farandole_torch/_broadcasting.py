@@ -1,4 +1,4 @@
-"""One rank's optimizer state for all, without a step of the optimizer."""
+"""Broadcasts one rank's optimizer state, without a step of the optimizer."""
 
 from __future__ import annotations
 

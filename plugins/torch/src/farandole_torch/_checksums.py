@@ -15,7 +15,7 @@ _ROW_BYTES = 4096
 
 @torch.no_grad()  # type: ignore[untyped-decorator]  # torch is not read
 def checksums(parameters: Sequence[Parameter], wanted: Sequence[bool]) -> list[int]:
-    """One number for each parameter: NOT_COMPARED for those that are not wanted, or have no plain memory.
+    """The checksum of each parameter: NOT_COMPARED for those that are not wanted, or have no plain memory.
 
     Reads each parameter once, and waits once for each device.
     """

@@ -1,4 +1,4 @@
-"""How the gradients of an optimizer of Keras are reduced.
+"""Reduces the gradients of a Keras optimizer.
 
 Keras hands them over when backward is over, so all are submitted at once, in place where they are the variables' own:
 
@@ -21,7 +21,7 @@ Variable = Any  # keras.Variable
 
 
 class Exchange:
-    """Of the gradients of one optimizer; a farandole.plugin.KerasExchange.
+    """Reduces the gradients of one optimizer; a farandole.plugin.KerasExchange.
 
     Gradients are paired with those of the other ranks by their place in the list, since the names of variables count
     what only one rank may have made. One that is None counts as zeros, for another rank may have one. In a world of one
@@ -29,7 +29,7 @@ class Exchange:
     """
 
     def __init__(self, options: ExchangeOptions) -> None:
-        """Check what is left to check of the arguments, see farandole_torch.keras.DistributedOptimizer."""
+        """Check the remaining arguments, see farandole_torch.keras.DistributedOptimizer."""
         self.options = options
         self._how: dict[str, Any] = {
             "op": options.op,

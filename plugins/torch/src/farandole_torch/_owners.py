@@ -1,4 +1,4 @@
-"""Which distributed optimizer a parameter belongs to: the one that was made last, as long as it is there."""
+"""Records the distributed optimizer of each parameter: the latest one, as long as it exists."""
 
 from __future__ import annotations
 

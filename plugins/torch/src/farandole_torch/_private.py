@@ -45,7 +45,7 @@ _RUN_BACKWARD = getattr(torch.autograd.graph._engine_run_backward, "__code__", N
 
 
 def when_cuda_is_initialized(call: Callable[[], None]) -> None:
-    """Call it then; at once if that has been."""
+    """Call the function once CUDA is initialized, or at once if it is."""
     torch.cuda._lazy_call(call)
 
 

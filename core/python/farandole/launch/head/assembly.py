@@ -144,7 +144,7 @@ class Assembly:
 
 
 def check_version(name: str, greeting: Message, version: str) -> None:
-    """Raises AssemblyError where that host has another Farandole."""
+    """Raise AssemblyError if that host has another version of Farandole."""
     if greeting["version"] != version:
         raise AssemblyError(
             f"{name} has farandole {greeting['version']}, this host {version}; install the same one there: "

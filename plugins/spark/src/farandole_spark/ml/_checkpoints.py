@@ -41,7 +41,7 @@ def clean(store: Store, run_id: str) -> None:
 
 
 def reason_of(error: OSError) -> str:
-    """What a failed write means for the user, as the end of a sentence."""
+    """The reason of a failed write, as the end of a sentence."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the store is full; remove files from it, or give another one"
     detail: Any = error.strerror or error

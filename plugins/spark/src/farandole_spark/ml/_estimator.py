@@ -1,4 +1,4 @@
-"""What the estimators of all frameworks have in common: from a DataFrame to a trained model."""
+"""The base of all estimators: from a DataFrame to a trained model."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from farandole_spark.ml._training import Trained, Training
 
 @dataclass(frozen=True)
 class KerasPlan:
-    """What is trained, and how. Objects of Keras are packed."""
+    """The parameters of a Keras training. Objects of Keras are packed."""
 
     model: PackedModel
     optimizer: Any
@@ -153,7 +153,7 @@ class _Rank:
     # ---- Epochs ------------------------------------------------------------------------------------------------------
 
     def run_epochs(self) -> None:
-        """All epochs that are left."""
+        """Run all epochs that are left."""
         training, size = self.training, hvd.size()
         if self.state.epoch >= training.epochs:
             return

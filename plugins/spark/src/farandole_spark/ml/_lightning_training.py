@@ -28,7 +28,7 @@ _FILE, _NAME = "trainer.ckpt", "farandole"
 
 @dataclass(frozen=True)
 class Plain:
-    """What a module of PyTorch needs to be trained by Lightning."""
+    """Makes a PyTorch module trainable by Lightning."""
 
     optimizer: torch.optim.Optimizer
     losses: Losses
@@ -91,7 +91,7 @@ class _Rank:
         self._trainer = package.Trainer(strategy=_strategy_of(package), use_distributed_sampler=False, **settings)
 
     def run_epochs(self) -> None:
-        """All epochs that are left, from the run's checkpoint on if there is one."""
+        """Run all epochs that are left, starting from the run's checkpoint if there is one."""
         training, size = self.training, hvd.size()
         packed = _checkpoints.read(training.store, training.run_id) if hvd.rank() == 0 else None
         packed = hvd.broadcast_object(packed, 0)

@@ -1,4 +1,4 @@
-"""What the models of all frameworks have in common."""
+"""The base of the models of all frameworks."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ModelParams(HasOutputCols, Params):  # type: ignore[misc]  # PySpark is not read
-    """What a model knows of its training. A setter returns the model."""
+    """The parameters of a model, with facts about its training. A setter returns the model."""
 
     history = Param(UNDEFINED, "history", "what was measured in each epoch")
     setHistory, getHistory = Setter[Any]("history"), Getter[Any]("history")

@@ -62,7 +62,7 @@ class Arguments(TypedDict, total=False):
 
 
 class EstimatorParams(Params):  # type: ignore[misc]  # PySpark is not read
-    """What an estimator is told. Each parameter has a getter, and a setter that returns the estimator."""
+    """The parameters of an estimator. Each has a getter, and a setter that returns the estimator."""
 
     num_proc = Param(UNDEFINED, "num_proc", "number of ranks; by default all slots", INT)
     setNumProc, getNumProc = Setter[int | None]("num_proc"), Getter[int | None]("num_proc")

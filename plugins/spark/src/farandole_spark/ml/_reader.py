@@ -39,7 +39,7 @@ class DataSet:
 
     @property
     def rows(self) -> int:
-        """All rows, of all ranks."""
+        """The number of rows of all ranks."""
         return sum(group.rows for group in self.groups)
 
 

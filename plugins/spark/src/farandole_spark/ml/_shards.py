@@ -1,4 +1,4 @@
-"""Which rows each rank reads, and in which order. Pure.
+"""Assigns rows to ranks, and puts them in order. Pure.
 
 Invariants:
 

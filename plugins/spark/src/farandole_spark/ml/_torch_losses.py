@@ -70,7 +70,7 @@ class Places:
                     yield [each[number] for each in inputs], [each[number] for each in labels], weight
 
     def tensors(self, batch: Mapping[str, Any], device: torch.device, kind: torch.dtype) -> Batch:
-        """All as tensors of floats of this type."""
+        """Convert all to float tensors of this type."""
 
         def tensor(name: str) -> torch.Tensor:
             return torch.as_tensor(batch[name]).to(device, kind)

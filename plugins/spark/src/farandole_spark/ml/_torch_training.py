@@ -36,7 +36,7 @@ class TorchPlan:
 
 @dataclass
 class _State:
-    """What a checkpoint holds: everything that the next epoch depends on."""
+    """The content of a checkpoint: everything on which the next epoch depends."""
 
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -111,7 +111,7 @@ class _Rank:
     # ---- Epochs ------------------------------------------------------------------------------------------------------
 
     def run_epochs(self) -> None:
-        """All epochs that are left."""
+        """Run all epochs that are left."""
         training, size = self.training, hvd.size()
         steps = training.steps_of_epoch(size)
         steps_of_validation = training.steps_of_validation(size)

@@ -1,4 +1,4 @@
-"""What every rank is told of a `fit`, whatever its framework."""
+"""The parameters of a `fit` that every rank gets, for any framework."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Trained:
-    """What rank 0 returns: the model as its framework's training packs it, and the history of its epochs."""
+    """The result of rank 0: the model as its framework packs it, and the history of its epochs."""
 
     model: Any
     history: Any

@@ -1,4 +1,4 @@
-"""Who runs the ranks of a `fit`."""
+"""Backends, which run the ranks of a `fit`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where estimators keep training data and runs: any file system that fsspec knows.
+"""Stores for training data and runs, on any file system that fsspec supports.
 
 store = Store.create("/data/experiments")              # a path that the driver and all executors reach
 store = Store.create("s3://bucket/experiments", storage_options={"anon": False})
