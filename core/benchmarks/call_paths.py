@@ -24,6 +24,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -259,6 +260,7 @@ These are the functions of ours that a blocking sum passes, from `hvd.allreduce`
 The fewer there are, the easier it is to follow a tensor through the code. [The engine](engine.md) explains the paths.
 
 [call_paths.py](../../core/benchmarks/call_paths.py) writes this page: run it with `--write` after a change to a path.
+It also prints the files and the steps of the functions that are only named here.
 It counts every function that is on the stack of rank 0's calling thread at one of the steps in the last column, each
 function once. Functions that return before a step begins, such as accessors and checks, do not count, nor do those of
 libraries. A lambda is part of the function around it, and inlined functions count.
@@ -268,9 +270,11 @@ SECTION = """
 
 {kind}. The name is known to both ranks, and the other rank arrives first.
 
+{functions}
+"""
+TABLE = """\
 | function | file | step |
 |---|---|---|
-{rows}
 """
 
 
@@ -294,10 +298,15 @@ def listed(steps: Sequence[str], reached: Sequence[str]) -> str:
 
 
 def section(case: Case, path: Passed) -> str:
-    rows = "\n".join(
-        f"| `{title}` | [{Path(file).name}](../../{file}) | {steps} |" for title, file, steps in rows_of(case, path)
-    )
-    return SECTION.format(title=case.title, count=len(path), kind=kind_of(case), rows=rows)
+    """Return a table of the functions; of all functions of several calls, which are many, only the names."""
+    rows = rows_of(case, path)
+    if case.union:
+        functions = textwrap.fill(", ".join(f"`{title}`" for title, _, _ in rows) + ".", 120)
+    else:
+        functions = TABLE + "\n".join(
+            f"| `{title}` | [{Path(file).name}](../../{file}) | {steps} |" for title, file, steps in rows
+        )
+    return SECTION.format(title=case.title, count=len(path), kind=kind_of(case), functions=functions)
 
 
 def print_path(case: Case, path: Passed) -> None:
