@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint
 from farandole.plugin.distributed import connect, connection_key, hear
-from farandole.testing import world
+from farandole.testing import spawn, world
 from versions import needs
 
 pytestmark = [pytest.mark.timeout(120), needs(2, 7, "what the backend needs")]
@@ -177,7 +177,7 @@ def test_strangers_are_refused():
 
 
 def test_what_pytorch_does_with_a_store(tmp_path):
-    world(2).run(users, tmp_path)
+    spawn(2, users, tmp_path, timeout=60)  # other tests leave a default group
 
 
 def test_a_dead_server_is_named():
