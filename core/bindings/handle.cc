@@ -6,6 +6,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <deque>
 #include <memory>
@@ -45,22 +46,11 @@ struct PyHandle {
   std::shared_ptr<Engine> engine;  // null once a thread has waited for it
 };
 
-// How long a caller waits, from its first look that found the operation not done.
-struct Limit {
-  int64_t limit_ms = 0;
-  TimePoint begun = Now();
-
-  int64_t LeftMs() const { return limit_ms - MillisecondsBetween(begun, Now()); }
-};
-
-// limit_ms: 0 for that of the process set.
-std::optional<Limit> LimitOf(Engine* engine, const Operation& operation, int64_t limit_ms) {
-  if (limit_ms > 0) {
-    engine->ExpectLimit(limit_ms);
-  } else {
-    limit_ms = engine->WaitLimitOf(operation.set());
-  }
-  return limit_ms > 0 ? std::optional<Limit>(Limit{limit_ms}) : std::nullopt;
+// The limit of a wait, in milliseconds; 0: none. limit_ms: 0 for that of the process set, which may change meanwhile.
+int64_t LimitOf(Engine* engine, const Operation& operation, int64_t limit_ms) {
+  if (limit_ms <= 0) return engine->WaitLimitOf(operation.set());
+  engine->ExpectLimit(limit_ms);
+  return limit_ms;
 }
 
 int64_t ToMilliseconds(double seconds) { return seconds <= 0 ? 0 : static_cast<int64_t>(std::ceil(seconds * 1000)); }
@@ -189,18 +179,25 @@ bool WaitFor(PyObject* handle, int64_t limit_ms) {
       SetPythonError(usable);
       return false;
     }
-    std::optional<Limit> limit;
+    std::optional<TimePoint> begun;  // since when the limit counts
     for (bool takes_long = false; !engine->Poll(self->kept.operation); takes_long = true) {
-      if (!takes_long) limit = LimitOf(engine.get(), operation, limit_ms);
-      if (limit && limit->LeftMs() <= 0) {
-        SetCallError(engine->Overdue(self->kept.operation, limit->limit_ms));
-        return false;
+      int64_t sleep_ms = kSignalIntervalMs;
+      // That of the process set takes a lock, which a wait that is short need not pay for.
+      const bool asks = takes_long || limit_ms > 0;
+      if (const int64_t limit = asks ? LimitOf(engine.get(), operation, limit_ms) : 0; limit > 0) {
+        if (!begun) begun = Now() - std::chrono::milliseconds(takes_long ? kSignalIntervalMs : 0);
+        const int64_t left_ms = limit - MillisecondsBetween(*begun, Now());
+        if (left_ms <= 0) {
+          SetCallError(engine->Overdue(self->kept.operation, limit));
+          return false;
+        }
+        sleep_ms = std::min(sleep_ms, left_ms);
       }
       {
         const WithoutGil scope;
         std::optional<Engine::BlockedScope> waiting;  // not while signal handlers run, below
         if (takes_long) waiting.emplace(engine.get(), self->kept.operation);
-        engine->Wait(self->kept.operation, limit ? std::min(kSignalIntervalMs, limit->LeftMs()) : kSignalIntervalMs);
+        engine->Wait(self->kept.operation, sleep_ms);
       }
       if (!operation.done() && PyErr_CheckSignals() != 0) return false;
     }

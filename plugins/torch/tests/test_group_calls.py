@@ -1,6 +1,7 @@
 """Less usual calls of torch.distributed over the backend "farandole"."""
 
 import inspect
+import threading
 import time
 from datetime import timedelta
 
@@ -197,6 +198,26 @@ def late_ranks():
         dist.all_reduce(torch.ones(2))
 
 
+def aborted():
+    """A thread that waits for an operation of the group is woken; other groups go on."""
+    rank, _ = joined()
+    group, seen = dist.new_group(), []
+    if rank == 0:
+
+        def wait():
+            with pytest.raises(hvd.DeadlineError) as raised:
+                dist.all_reduce(torch.ones(2), group=group)
+            seen.append(raised.value)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.3)
+        group.abort()
+        thread.join(30)
+        assert seen
+    dist.barrier()
+
+
 def monitored_barriers():
     from farandole_torch.distributed import monitored_barrier
 
@@ -238,6 +259,6 @@ def test_calls(case):
     world(3).run(case)
 
 
-@pytest.mark.parametrize("case", [ranks_in_any_order, late_ranks, profiled])
+@pytest.mark.parametrize("case", [aborted, ranks_in_any_order, late_ranks, profiled])
 def test_between_two(case):
     world(2).run(case)

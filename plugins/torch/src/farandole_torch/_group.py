@@ -19,6 +19,7 @@ from farandole_torch._monitored_barrier import MonitoredBarrier
 from farandole_torch._private import name_of_group
 from farandole_torch._work import Work
 
+_AT_ONCE_S = 0.001
 _DROPPED = 16  # works that only C++ has: one for each model in a Join
 
 
@@ -143,4 +144,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]  # torch is not read
         """Call this at the end of the group."""
         self._at_the_end.append(call)
 
-    abort = shutdown
+    def abort(self) -> None:
+        """End the group. Threads that wait for its collectives get a DeadlineError."""
+        limit_waits(self._process_set, _AT_ONCE_S)
+        self.shutdown()

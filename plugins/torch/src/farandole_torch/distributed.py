@@ -61,8 +61,8 @@ def create(options: Any, _: Any) -> ProcessGroup:
         )
     process_set = _set_of(ranks, options.group_id) if options.global_ranks_in_group else None
     group = ProcessGroup(options.group_rank, ranks, process_set, options.store)
-    if options.timeout != default_pg_timeout:  # else FARANDOLE_TIMEOUT is the limit
-        group.set_timeout(options.timeout)
+    # By default, FARANDOLE_TIMEOUT is the limit.
+    group.set_timeout(timedelta(0) if options.timeout == default_pg_timeout else options.timeout)
     if process_set is not None:
         group.when_shut_down(
             partial(retired_sets.add, process_set, options.store, options.group_rank, options.group_size)
