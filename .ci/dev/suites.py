@@ -42,7 +42,8 @@ PARTS = {"tests/launch": 4, "tests/hosts": 2, "tests/faults": 2, "plugins/tensor
 # Suites with a longer form.
 LONG = ["tests/collectives/meaning", "tests/collectives/parity", "tests/faults", "tests/frameworks/examples"]
 LONG += ["plugins/tensorflow/tests/test_keras_fit.py", "plugins/torch/tests/test_drawn_training.py"]
-LONG += ["tests/launch/test_failures.py", "tests/packaging/test_mxnet_wheel.py"]
+LONG += ["plugins/torch/tests/test_random_groups.py", "tests/launch/test_failures.py"]
+LONG += ["tests/packaging/test_mxnet_wheel.py"]
 
 
 class Run(NamedTuple):

@@ -218,6 +218,35 @@ def aborted():
     dist.barrier()
 
 
+class Squares(torch.utils.data.Dataset):
+    """What forked workers compute, which no operation can take part in."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        with pytest.raises(hvd.NotInitializedError):
+            dist.all_reduce(torch.ones(1))
+        with pytest.raises(hvd.NotInitializedError):
+            dist.isend(torch.ones(1), 0)
+        return index**2
+
+
+def forked():
+    """The group goes on while workers of a data loader come and go."""
+    rank, size = joined()
+    for _ in range(2):
+        for number in torch.utils.data.DataLoader(Squares(), num_workers=2, multiprocessing_context="fork"):
+            total = number.clone()
+            dist.all_reduce(total)
+            assert total.item() == size * number.item()
+            if rank == 0:
+                dist.send(number, 1)
+            if rank == 1:
+                dist.recv(total)
+                assert total.item() == number.item()
+
+
 def monitored_barriers():
     from farandole_torch.distributed import monitored_barrier
 
@@ -259,6 +288,6 @@ def test_calls(case):
     world(3).run(case)
 
 
-@pytest.mark.parametrize("case", [aborted, ranks_in_any_order, late_ranks, profiled])
+@pytest.mark.parametrize("case", [aborted, forked, ranks_in_any_order, late_ranks, profiled])
 def test_between_two(case):
     world(2).run(case)
