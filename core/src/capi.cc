@@ -354,7 +354,11 @@ int32_t EndOfTransfer(const frd_transfer& handle, int64_t limit_ms) {
 }
 
 int32_t ApiWaitTransfer(frd_transfer* handle, int64_t timeout_ms) {
-  return EndOfTransfer(*handle, timeout_ms < 0 ? Engine::kForeverMs : std::min(timeout_ms, Engine::kForeverMs));
+  if (timeout_ms < 0) {
+    timeout_ms = handle->engine->WaitLimitOf(handle->transfer->key.context);
+    if (timeout_ms == 0) timeout_ms = Engine::kForeverMs;
+  }
+  return EndOfTransfer(*handle, std::min(timeout_ms, Engine::kForeverMs));
 }
 
 void ApiEndTransfer(frd_transfer* transfer) {

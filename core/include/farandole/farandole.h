@@ -212,7 +212,7 @@ typedef struct frd_api {
    * receive has begun. */
   int32_t (*send)(const frd_message* message, frd_transfer** transfer);
   int32_t (*receive)(const frd_message* message, frd_transfer** transfer);
-  /* As poll and wait of operations. */
+  /* As poll and wait of operations; a negative timeout_ms is the limit of the set's waits, if it has one. */
   int32_t (*poll_transfer)(frd_transfer* transfer);
   int32_t (*wait_transfer)(frd_transfer* transfer, int64_t timeout_ms);
   /* The rank whose message a receive that ended with FRD_OK has taken. */

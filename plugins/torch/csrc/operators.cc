@@ -1,6 +1,7 @@
 #include "operators.h"
 
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "failures.h"
@@ -44,7 +45,37 @@ class OwnedOperation {
   frd_operation* operation_ = nullptr;
 };
 
-int32_t ToInt(TorchValue value) { return static_cast<int32_t>(static_cast<int64_t>(value)); }
+constexpr size_t kElementBytes[] = {1, 1, 2, 2, 4, 8, 2, 2, 4, 8, 1, 4, 8, 8, 16};  // by the core's number
+
+// Numbers that no set, rank or reduction has become one that none has, either.
+int32_t ToInt(TorchValue value) {
+  const auto number = static_cast<int64_t>(value);
+  constexpr int32_t kNone = std::numeric_limits<int32_t>::min();
+  return number == static_cast<int32_t>(number) ? static_cast<int32_t>(number) : kNone;
+}
+
+// The memory of a tensor. An operator needs no rows.
+struct Vector {
+  void* data = nullptr;
+  int64_t count = 0;
+  int32_t dtype = -1;
+};
+
+// Returns null, or why the core cannot use the tensor.
+const char* ReadVector(const OwnedTensor& tensor, Vector* vector) {
+  int32_t torch_dtype = -1;
+  bool is_contiguous = false;
+  if (torch_api.get_dtype(tensor.get(), &torch_dtype) != 0 ||
+      torch_api.is_contiguous(tensor.get(), &is_contiguous) != 0 ||
+      torch_api.get_numel(tensor.get(), &vector->count) != 0 ||
+      torch_api.get_data_ptr(tensor.get(), &vector->data) != 0) {
+    return "the tensor has no memory of its own";
+  }
+  vector->dtype = CoreDType(torch_dtype);
+  if (!is_contiguous) return "the tensor is not contiguous: pass contiguous(), and copy the result back";
+  if (vector->dtype < 0) return "tensors of this dtype cannot be reduced or sent: convert them with to()";
+  return nullptr;
+}
 
 // Fails the call on all ranks: the others would wait for this one.
 [[noreturn]] void Refuse(int32_t process_set, const char* site, const std::string& why) {
@@ -104,20 +135,12 @@ class Call {
  private:
   [[noreturn]] void Refuse(const std::string& why) const { farandole_torch::Refuse(request.process_set, site_, why); }
 
-  // As a vector, since an operator needs no rows.
   void Read(const OwnedTensor& from, frd_tensor* tensor, int64_t* count) const {
-    int32_t torch_dtype = -1;
-    bool is_contiguous = false;
-    void* data = nullptr;
-    if (torch_api.get_dtype(from.get(), &torch_dtype) != 0 ||
-        torch_api.is_contiguous(from.get(), &is_contiguous) != 0 || torch_api.get_numel(from.get(), count) != 0 ||
-        torch_api.get_data_ptr(from.get(), &data) != 0) {
-      Refuse("the tensor has no memory of its own");
-    }
-    if (!is_contiguous) Refuse("the tensor is not contiguous: pass contiguous(), and copy the result back");
-    tensor->dtype = CoreDType(torch_dtype);
-    if (tensor->dtype < 0) Refuse("tensors of this dtype cannot be reduced or sent: convert them with to()");
-    tensor->input = data;
+    Vector vector;
+    if (const char* const problem = ReadVector(from, &vector); problem != nullptr) Refuse(problem);
+    tensor->dtype = vector.dtype;
+    tensor->input = vector.data;
+    *count = vector.count;
   }
 
   // `tensor`: whose memory the core uses.
@@ -169,6 +192,40 @@ void Broadcast(TorchValue* stack, uint64_t, uint64_t) {
   call.RunInPlace(&tensor);
 }
 
+// Sends or receives. No other rank has to be told of a wrong tensor: it may wait for another message.
+void Pass(const char* site, int32_t (*begin)(const frd_message*, frd_transfer**), TorchValue* stack) {
+  const OwnedTensor tensor(stack[0]);
+  Vector vector;
+  if (const char* const problem = ReadVector(tensor, &vector); problem != nullptr)
+    Fail(FRD_INVALID, std::string(site) + ": " + problem);
+  frd_message message{};
+  message.struct_size = sizeof(message);
+  message.dtype = vector.dtype;
+  message.data = vector.data;
+  message.size_bytes = static_cast<size_t>(vector.count) * kElementBytes[vector.dtype];
+  message.peer = ToInt(stack[1]);
+  message.tag = stack[2];
+  message.process_set = ToInt(stack[3]);
+  frd_transfer* transfer = nullptr;
+  int32_t code = begin(&message, &transfer);
+  std::string problem = code == FRD_OK ? "" : core->last_error();
+  if (code == FRD_OK) {
+    code = core->wait_transfer(transfer, -1);
+    if (code != FRD_OK) problem = core->last_error();
+    core->end_transfer(transfer);
+  }
+  if (code == FRD_IN_PROGRESS) {
+    const std::string peer =
+        message.peer == FRD_ANY_SOURCE ? "no rank took" : "rank " + std::to_string(message.peer) + " did not take";
+    Fail(FRD_DEADLINE, std::string(site) + ": " + peer + " part within the timeout of the group");
+  }
+  if (code != FRD_OK) Fail(code, problem);
+}
+
+void Send(TorchValue* stack, uint64_t, uint64_t) { Pass("torch.ops.farandole.send", core->send, stack); }
+
+void Recv(TorchValue* stack, uint64_t, uint64_t) { Pass("torch.ops.farandole.recv", core->receive, stack); }
+
 // ---- kernels for other tensors. Of every operator the tensors are the first arguments, and the group is the last
 
 // A tensor that has no data: torch.compile asks what an operator would return.
@@ -177,12 +234,19 @@ void DoNothing(TorchValue* stack, uint64_t, uint64_t) {
   for (int i = 0; i < kTensors; ++i) const OwnedTensor tensor(stack[i]);
 }
 
+constexpr const char* kNotOnCpu =
+    "the tensor is not on the CPU: use torch.distributed with the backend farandole for tensors on a GPU";
+
 template <int kTensors>
 void RefuseDevice(TorchValue* stack, uint64_t argument_count, uint64_t) {
   const int32_t process_set = ToInt(stack[argument_count - 1]);
   DoNothing<kTensors>(stack, 0, 0);
-  Refuse(process_set, "torch.ops.farandole",
-         "the tensor is not on the CPU: use torch.distributed with the backend farandole for tensors on a GPU");
+  Refuse(process_set, "torch.ops.farandole", kNotOnCpu);
+}
+
+void RefuseDeviceOfMessage(TorchValue* stack, uint64_t, uint64_t) {
+  DoNothing<1>(stack, 0, 0);
+  Fail(FRD_INVALID, std::string("torch.ops.farandole: ") + kNotOnCpu);
 }
 
 struct Operator {
@@ -196,6 +260,8 @@ constexpr Operator kOperators[] = {
     {"reduce_scatter_into", &ReduceScatterInto, &DoNothing<2>, &RefuseDevice<2>},
     {"all_to_all", &AllToAll, &DoNothing<2>, &RefuseDevice<2>},
     {"broadcast_", &Broadcast, &DoNothing<1>, &RefuseDevice<1>},
+    {"send", &Send, &DoNothing<1>, &RefuseDeviceOfMessage},
+    {"recv", &Recv, &DoNothing<1>, &RefuseDeviceOfMessage},
 };
 
 bool Register(const char* key, TorchKernel Operator::* kernel) {

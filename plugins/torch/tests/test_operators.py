@@ -162,6 +162,65 @@ def errors_of_one_rank():
     assert x.tolist() == [sum(range(hvd.size()))] * 2
 
 
+def passed_around(x, rank: int, size: int):
+    """A ring. The sum of what all have had, if each call takes place."""
+    total = x.clone()
+    for step in range(size - 1):
+        sent, received = x * 2, torch.empty_like(x)
+        if rank % 2:
+            torch.ops.farandole.recv(received, (rank - 1) % size, step, 0)
+            torch.ops.farandole.send(sent, (rank + 1) % size, step, 0)
+        else:
+            torch.ops.farandole.send(sent, (rank + 1) % size, step, 0)
+            torch.ops.farandole.recv(received, (rank - 1) % size, step, 0)
+        x = received / 2
+        total = total + x
+    return total
+
+
+def sends(x):
+    torch.ops.farandole.send(x * 2, 1, 0, 0)
+    return x + 1
+
+
+def receives(x):
+    torch.ops.farandole.recv(x, 0, 0, 0)
+    return x + 1
+
+
+def one_message():
+    loaded()
+    function = torch.compile(receives if hvd.rank() else sends, fullgraph=True)
+    for _ in range(2):
+        x = torch.ones(3)
+        assert function(x).tolist() == [3.0 if hvd.rank() else 2.0] * 3
+        assert x.tolist() == [2.0 if hvd.rank() else 1.0] * 3
+
+
+def messages(backend):
+    ops, operators = loaded()
+    rank, size = hvd.rank(), hvd.size()
+    faster = torch.compile(passed_around, fullgraph=True, backend=backend) if backend else passed_around
+    for count in (3,) if backend else (1, 3, 1000, 100_000):  # larger ones wait for the receiver
+        x = torch.full((count,), float(rank))
+        assert faster(x, rank, size).unique().tolist() == [sum(range(size))]
+        assert x.unique().tolist() == [rank]
+    if rank == 0:
+        numbers = torch.empty(2, dtype=torch.int64)
+        ops.recv(numbers, -1, 77, 0)
+        assert numbers.tolist() == [1, 2]
+        with pytest.raises(hvd.MismatchError, match="recv from rank 1 with tag 78"), operators.as_ours():
+            ops.recv(numbers, 1, 78, 0)
+        with pytest.raises(hvd.ArgumentError, match="rank 9 is not in process set 0"), operators.as_ours():
+            ops.send(numbers, 9, 0, 0)
+        with pytest.raises(hvd.ArgumentError, match="send: the tensor is not contiguous"), operators.as_ours():
+            ops.send(torch.ones(4, 4)[:, 1], 1, 0, 0)
+    elif rank == 1:
+        ops.send(torch.tensor([1, 2]), 0, 77, 0)
+        ops.send(torch.tensor([1, 2, 3]), 0, 78, 0)
+    hvd.barrier()
+
+
 def time_limits():
     ops, operators = loaded()
     import farandole_torch.distributed  # noqa: F401
@@ -172,6 +231,8 @@ def time_limits():
     if hvd.rank() == 0:
         with pytest.raises(hvd.DeadlineError, match=r"rank 1.*the timeout of this wait is over"), operators.as_ours():
             ops.all_reduce_(torch.ones(3), hvd.Sum, group)
+        with pytest.raises(hvd.DeadlineError, match=r"rank 1 did not take part within"), operators.as_ours():
+            ops.recv(torch.ones(3), 1, 0, group)
     hvd.barrier()
     if hvd.rank() == 1:
         late = torch.ones(3)
@@ -310,6 +371,21 @@ def test_the_timeout_of_a_group_limits_them():
 
 def test_other_devices():
     world(1).run(other_devices)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_messages(ranks):
+    world(ranks).run(messages, "")
+
+
+def test_messages_in_compiled_functions():
+    world(2).run(messages, "aot_eager")
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler")
+def test_inductor_drops_no_message():
+    world(2).run(one_message, timeout=350)
 
 
 @pytest.mark.timeout(400)

@@ -10,7 +10,8 @@ They take contiguous tensors on the CPU and block until the result is there. A c
 function that torch.compile compiles keeps them in its graph. They have no gradients. Numbers take the place of objects
 and of names: `op` is a reduction (hvd.Sum, hvd.Max, ...), `group` what `group_id` returns, `root` a rank of the job.
 
-They are calls without a name: all ranks of a group make its unnamed calls, these and others, in one order.
+All but send and recv are calls without a name: all ranks of a group make its unnamed calls, these and others, in one
+order.
 
 Importing this module raises ImportError with PyTorch before 2.9, and where this package was built without a compiler.
 """
@@ -40,6 +41,8 @@ _SCHEMAS = (
     "reduce_scatter_into(Tensor(a!) output, Tensor x, int op, int group) -> ()",
     "all_to_all(Tensor(a!) output, Tensor x, int group) -> ()",
     "broadcast_(Tensor(a!) x, int root, int group) -> ()",
+    "send(Tensor(a!) x, int target, int tag, int group) -> ()",  # as if it were written, or Inductor drops the call
+    "recv(Tensor(a!) x, int source, int tag, int group) -> ()",
 )
 
 
