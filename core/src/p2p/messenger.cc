@@ -178,9 +178,18 @@ void Messenger::TakeArrival(Arrival& arrival, const TransferPtr& receive) {
 bool Messenger::Poll(const TransferPtr& transfer) {
   if (transfer->done) return true;
   const Lock lock(mutex_);
-  PumpAll(transfer->peer);
-  Announce();
+  Progress(transfer->peer);
   return transfer->done;
+}
+
+// Without memory, what is under way cannot go on.
+void Messenger::Progress(int rank) {
+  try {
+    PumpAll(rank);
+  } catch (const std::exception&) {
+    FailAll(Internal("out of memory"));
+  }
+  Announce();
 }
 
 bool Messenger::Wait(const TransferPtr& transfer, int64_t limit_ms) {
@@ -191,8 +200,7 @@ bool Messenger::Wait(const TransferPtr& transfer, int64_t limit_ms) {
   ++waiters_;
   Kick();
   while (!transfer->done && !stopping_) {
-    PumpAll(transfer->peer);
-    Announce();
+    Progress(transfer->peer);
     if (transfer->done) break;
     lock.unlock();
     const bool looks_again = waiter.Again();

@@ -86,6 +86,7 @@ class Messenger {
   void StepConnector(int rank, Peer* peer, TimePoint now);
   void Pump(Peer* peer, size_t index);
   void PumpAll(int rank);
+  void Progress(int rank);
   void PumpReady(const PollSet& set);
   void Admit(AuthenticatedPeer arrived);
   void AddLink(int rank, Descriptor socket);
