@@ -96,8 +96,8 @@ CASES: dict[str, tuple[Sequence[Rank], Kind, tuple[int, ...], str]] = {
     ),
     "two process sets": (
         [
-            rank(0, done("a", process_set=1), done("b", process_set=2), operation("a", 2, process_set=1)),
-            rank(1, done("a", process_set=1), done("b", process_set=2), operation("b", 2, process_set=2)),
+            rank(0, *SETS, operation("a", 2, process_set=1), size=2),
+            rank(1, *SETS, operation("b", 2, process_set=2), size=2),
         ],
         Kind.SETS, (1,), "they use two process sets in different orders",
     ),
@@ -121,6 +121,13 @@ CASES: dict[str, tuple[Sequence[Rank], Kind, tuple[int, ...], str]] = {
             rank(3, done("b", process_set=2), operation("b", 2, process_set=2, ago_s=7), size=4),
         ],
         Kind.SETS, (2,), "ranks 0, 1 wait in allreduce 'a' of process set 1 (train.py:9) and rank 2 (pid 102) waits in",
+    ),
+    "two process sets, and ranks of another host that may have swapped them": (
+        [
+            rank(0, done("b", process_set=2), operation("b", 2, process_set=2), size=4),
+            rank(1, *SETS, operation("a", 2, process_set=1), size=4),
+        ],
+        Kind.UNSEEN, (), "let all ranks that are in both begin with the same; look at the hosts of ranks 2, 3",
     ),
     "the last one has come only now": (
         [rank(0, FORMER, GRAD), rank(1, FORMER, operation("grad", 2, ago_s=-0.5)), rank(2, FORMER, GRAD)],

@@ -188,7 +188,7 @@ def _why(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
             Kind.STOPPED if stopped else Kind.LATE, wait, stopped or late, _of_late(wait, stopped or late, now_ns)
         )
     if busy_elsewhere:
-        return _of_divergence(*_of_most(wait, busy_elsewhere, ranks, now_ns))
+        return _of_divergence(*_of_most(wait, busy_elsewhere, ranks, now_ns), _unseen(ranks))
     return _of_nobody_absent(wait, ranks, now_ns)
 
 
@@ -236,8 +236,11 @@ def _of_late(wait: _Wait, late: Sequence[Rank], now_ns: int) -> str:
     )
 
 
-def _of_divergence(wait: _Wait, elsewhere: Sequence[Rank]) -> Diagnosis:
-    """Ranks wait in operations of which each lacks those that are in the other."""
+def _of_divergence(wait: _Wait, elsewhere: Sequence[Rank], unseen: Sequence[int]) -> Diagnosis:
+    """Ranks wait in operations of which each lacks those that are in the other.
+
+    Where process sets are swapped, one of the `unseen` ranks of other hosts may have done so.
+    """
     other = elsewhere[0]
     blocking = _blocks(other, wait)
     assert blocking is not None
@@ -246,6 +249,9 @@ def _of_divergence(wait: _Wait, elsewhere: Sequence[Rank]) -> Diagnosis:
     second = f"{_who([other])} waits in {_named(blocking)}"
     if blocking.process_set != wait.operation.process_set:
         why = "they use two process sets in different orders: let all ranks that are in both begin with the same"
+        if unseen:
+            where = f"look at the hosts of {_numbered(unseen)}"
+            return _about(Kind.UNSEEN, wait, (), f"{first} and {second}: {why}; {where}")
         return _about(Kind.SETS, wait, elsewhere, f"{first} and {second}: {why}")
     if blocking.kind == wait.operation.kind and blocking.name == wait.operation.name:
         why = "one of them has called it more often: the ranks do not take the same number of steps"
@@ -260,9 +266,7 @@ def _of_divergence(wait: _Wait, elsewhere: Sequence[Rank]) -> Diagnosis:
 
 
 def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
-    size = ranks[0].recording.size
-    seen = {rank.number for rank in ranks}
-    unseen = [number for number in range(size) if number not in seen] if len(seen) < size else []
+    unseen = _unseen(ranks)
     agreed = any(
         each.agreed_ns is not None for rank in wait.waiting for each in rank.pending if _matches(each, wait.operation)
     )
@@ -279,6 +283,12 @@ def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagno
         return Diagnosis(Kind.MOVES, _all_is_well(ranks))
     why = "its data do not arrive; look at the network, and at the machines' load"
     return _about(Kind.DATA, wait, (), f"{_waiting(wait)}, and all have come: {why}")
+
+
+def _unseen(ranks: Sequence[Rank]) -> list[int]:
+    """The ranks of other hosts."""
+    seen, size = {rank.number for rank in ranks}, ranks[0].recording.size
+    return [number for number in range(size) if number not in seen] if len(seen) < size else []
 
 
 def _about(kind: Kind, wait: _Wait, culprits: Sequence[Rank], sentence: str) -> Diagnosis:
