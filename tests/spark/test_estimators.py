@@ -72,9 +72,11 @@ def test_a_pipeline_is_trained_saved_and_loaded(warm: Any, tmp_path: Path, nothi
 
 
 def test_an_estimator_is_saved_and_loaded(warm: Any, tmp_path: Path) -> None:
-    estimator(tmp_path).save(str(tmp_path / "estimator"))
+    store = Store.create(tmp_path, storage_options={"auto_mkdir": True})  # for S3 it would be a secret
+    estimator(tmp_path, store=store).save(str(tmp_path / "estimator"))
     loaded = TorchEstimator.load(str(tmp_path / "estimator"))
     assert loaded.getFeatureCols() == ["v"] and loaded.getStore().prefix_path == str(tmp_path)
+    assert loaded.getStore().storage_options == {}
     assert loaded.getOptimizer().param_groups[0]["params"][0] is next(loaded.getModel().parameters())
 
 
@@ -90,6 +92,18 @@ def test_cross_validation_chooses_parameters(warm: Any, tmp_path: Path) -> None:
         estimator=trained, estimatorParamMaps=grid, evaluator=judge, numFolds=2, seed=1, parallelism=2
     ).fit(frame)
     assert found.avgMetrics[1] < found.avgMetrics[0] and len(found.bestModel.getHistory()) == 8
+
+
+def test_a_run_is_resumed_with_the_same_data_only(warm: Any, tmp_path: Path) -> None:
+    frame, _ = frame_of(warm)
+    first = estimator(tmp_path, run_id="run").fit(frame)
+    other_order = frame.orderBy(frame.y).repartition(3)
+    longer = estimator(tmp_path, run_id="run", epochs=3).fit(other_order)
+    assert longer.getHistory()[:2] == first.getHistory() and len(longer.getHistory()) == 3
+    for other in (frame.where("id != 50"), frame.withColumn("y", frame.y * 1.01)):
+        with pytest.raises(farandole.ArgumentError, match="the run 'run' was trained with other data"):
+            estimator(tmp_path, run_id="run", epochs=3).fit(other)
+    assert files_of(tmp_path) == ["runs/run/checkpoint"]
 
 
 def test_a_model_of_keras_is_trained_saved_and_loaded(warm: Any, tmp_path: Path) -> None:
@@ -138,6 +152,38 @@ def test_predictions_have_the_types_of_their_labels(warm: Any) -> None:
     assert np.allclose(row["scores"].toArray(), first)
     with pytest.raises(farandole.ArgumentError, match="has a column 'k' already; name others: setOutputCols"):
         model.setOutputCols(["k", "t2", "scores"]).transform(frame)
+
+
+class ByRow(TorchModel):
+    """Predicts from columns that are no tensors."""
+
+    def get_prediction_fn(self) -> Any:
+        return lambda model, row: model(torch.tensor([[float(len(row["text"])), row["v"][0]]]))
+
+
+def test_a_derived_model_predicts_row_by_row(warm: Any) -> None:
+    frame, data = frame_of(warm)
+    model = torch.nn.Linear(2, 3)
+    trained = ByRow(model=model, feature_columns=["text"], label_columns=["y"])
+    assert trained.getOutputCols() == ["y__output"]
+    found = trained.transform(frame).select("id", "y__output").collect()
+    inputs = torch.tensor([[len(text), x[0]] for text, x in zip(data["text"], data["x"], strict=True)]).float()
+    expected = model(inputs).detach().numpy()
+    assert np.abs([row["y__output"].toArray() - expected[row["id"]] for row in found]).max() < 1e-5
+    assert trained.transform(frame.limit(0)).count() == 0
+
+
+def test_a_nan_is_a_number_and_a_null_is_told(warm: Any) -> None:
+    from pyspark.sql import functions
+
+    frame, _ = frame_of(warm)
+    model = TorchModel(model=torch.nn.Linear(1, 1), feature_columns=["a"], label_columns=["y"])
+    with_nan = frame.withColumn("a", functions.when(frame.id == 3, float("nan")).otherwise(frame.a))
+    found = model.setInputShapes([[-1, 1]]).transform(with_nan).select("id", "y__output").collect()
+    assert [row["id"] for row in found if np.isnan(row["y__output"].toArray()[0])] == [3]
+    with_null = frame.withColumn("a", functions.when(frame.id != 3, frame.a))
+    with pytest.raises(Exception, match="the column 'a' has a null; fill it, or drop the row, before transform"):
+        model.transform(with_null).collect()
 
 
 # ---- Data ------------------------------------------------------------------------------------------------------------

@@ -139,6 +139,49 @@ def test_a_run_is_resumed_with_the_same_model(tmp_path: Path) -> None:
         assert np.array_equal(one, other)
 
 
+def test_dropout_is_the_same_after_a_resume(tmp_path: Path) -> None:
+    def dropping() -> Any:
+        keras.utils.set_random_seed(3)
+        layers = [keras.layers.Dense(20, "tanh"), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
+        return keras.Sequential([keras.Input([4]), *layers])
+
+    same: dict[str, Any] = {"random_seed": 5}
+    whole, _ = fit(tmp_path, run_id="whole", model=dropping(), **same)
+    fit(tmp_path, run_id="parts", epochs=1, model=dropping(), **same)
+    parts, _ = fit(tmp_path, run_id="parts", model=dropping(), **same)
+    assert parts.getHistory() == whole.getHistory()
+    for one, other in zip(whole.getModel().get_weights(), parts.getModel().get_weights(), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_a_run_with_another_optimizer_is_not_resumed(tmp_path: Path) -> None:
+    fit(tmp_path, run_id="run")
+    fit(tmp_path, run_id="run", epochs=3)
+    with pytest.raises(farandole.ArgumentError, match="'run' was trained with another value of optimizer"):
+        fit(tmp_path, run_id="run", optimizer=keras.optimizers.SGD(2 * RATE, momentum=0.9))
+
+
+def test_a_resume_keeps_the_best_model(tmp_path: Path) -> None:
+    best = keras.callbacks.ModelCheckpoint("best.keras", monitor="loss", mode="max", save_best_only=True)
+    first, data = fit(tmp_path, epochs=1, run_id="one")
+    fit(tmp_path, epochs=1, run_id="run", checkpoint_callback=best)
+    kept, _ = fit(tmp_path, run_id="run", checkpoint_callback=best)
+    assert np.abs(predicted(kept, data["x"])[0] - predicted(first, data["x"])[0]).max() < 1e-5
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(0, "cpu"), (1, "gpu:0"), (2, "gpu:1")])
+def test_each_rank_has_a_gpu_of_its_own_on_pytorch(gpus: int, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+    from farandole_spark.ml import _keras_training
+
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(_keras_training.hvd, "local_rank", lambda: 3)
+    monkeypatch.setattr(keras, "device", lambda name: name)
+    assert _keras_training._device(use_gpu=True) == expected
+    assert _keras_training._device(use_gpu=False) == "cpu"
+
+
 def test_a_checkpoint_leaves_the_learning_rate_as_it_is(tmp_path: Path) -> None:
     found, _ = fit(tmp_path, backend=WorldBackend(3), callbacks=[KeptRate()])
     assert len(found.getHistory()["loss"]) == EPOCHS

@@ -127,6 +127,40 @@ def test_a_run_is_resumed_with_the_same_model(tmp_path: Path) -> None:
         assert torch.equal(one, other)
 
 
+def test_dropout_and_what_the_module_counts_are_the_same_after_a_resume(tmp_path: Path) -> None:
+    class Counting(Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers.insert(1, torch.nn.Dropout(0.5))
+            self.register_buffer("epochs", torch.zeros(()))
+            self.save_hyperparameters({"path": tmp_path})  # an object, which a resume does not need
+
+        def configure_optimizers(self) -> Any:
+            optimizer = super().configure_optimizers()
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
+
+        def on_train_epoch_end(self) -> None:
+            self.epochs += 1
+
+    same: dict[str, Any] = {"random_seed": 5}
+    whole, _ = fit(tmp_path, run_id="whole", model=seeded(Counting), **same)
+    fit(tmp_path, run_id="parts", model=seeded(Counting), epochs=1, **same)
+    parts, _ = fit(tmp_path, run_id="parts", model=seeded(Counting), **same)
+    assert parts.getModel().epochs == whole.getModel().epochs == EPOCHS
+    for one, other in zip(whole.getModel().parameters(), parts.getModel().parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_data_in_memory_are_read_once(tmp_path: Path) -> None:
+    class Removing(lightning.Callback):
+        def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+            for file in [*tmp_path.glob("intermediate*/*.parquet")]:
+                file.unlink(missing_ok=True)
+
+    model, _ = fit(tmp_path, inmemory_cache_all=True, validation="is_test", callbacks=[Removing()], epochs=3)
+    assert len(model.getHistory()) == 3
+
+
 def test_callbacks_and_arguments_reach_the_trainer(tmp_path: Path) -> None:
     stop = lightning.pytorch.callbacks.EarlyStopping("loss", patience=0, min_delta=1e9)
     model, _ = fit(tmp_path, callbacks=[stop], epochs=9, trainer_args={"gradient_clip_val": 0.5})

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from estimators import ROWS, write_columns
+from estimators import ROWS, columns, write_columns
+from farandole_spark.ml._checkpoints import Identity
 from farandole_spark.ml._parquet import data_in_store
-from farandole_spark.ml._prepare import _groups, _PartitionWriter
+from farandole_spark.ml._prepare import _Facts, _facts, _groups, _PartitionWriter, _Report
 from farandole_spark.ml._reader import DataSet, Reading, batches_of, blocks
 from farandole_spark.ml._shards import Share
 from farandole_spark.ml.store import Store
@@ -48,8 +49,10 @@ def test_shuffled_passes_have_every_row_in_another_order(
 ) -> None:
     store = Store.create(tmp_path)
     write_columns(store, groups=7)
-    how = Reading(batch_size=7, seed=3, in_memory=in_memory, window_rows=window_rows)
-    found = [[row for batch in ids(store, rank, 3, how, passes=2) for row in batch] for rank in range(3)]
+    found = []
+    for rank in range(3):
+        how = Reading(batch_size=7, seed=3, kept={} if in_memory else None, window_rows=window_rows)
+        found.append([row for batch in ids(store, rank, 3, how, passes=2) for row in batch])
     share = -(-ROWS // 3)
     passes = [[row for rank in found for row in rank[number * share : (number + 1) * share]] for number in range(2)]
     assert {*passes[0]} == {*passes[1]} == {*range(ROWS)} and passes[0] != passes[1]
@@ -191,3 +194,29 @@ def test_the_thread_ends_with_the_batches(tmp_path: Path) -> None:
     while any(each.name == "farandole-reader" for each in threading.enumerate()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(each.name == "farandole-reader" for each in threading.enumerate())
+
+
+def facts(found: dict[str, Any], order: Any, parts: int) -> Any:
+    """What is noted of rows in this order and so many partitions."""
+    names, reports = [*found], []
+    for rows in np.array_split(order, parts):
+        noted = _Facts(names)
+        for some in (rows[:7], rows[7:], rows[:0]):
+            arrays = {name: list(values[some]) if values.ndim > 1 else values[some] for name, values in found.items()}
+            noted.add(pyarrow.RecordBatch.from_pydict(arrays))
+        reports.append(_Report({}, noted.sizes, noted.nulls, {name: [*each] for name, each in noted.sums.items()}))
+    return _facts(reports, names)
+
+
+def test_data_are_known_again_in_any_order() -> None:
+    names = ("id", "x", "y", "is_test", "text")
+    found = {name: values for name, values in columns().items() if name in names}
+    rows = np.arange(ROWS)
+    known = Identity(facts(found, rows, 1), {})
+    assert known.difference({}, facts(found, rows[::-1], 3)) == ""
+    assert known.difference({}, facts({**found, "y": found["y"] * (1 + 1e-14)}, rows, 2)) == ""
+    assert known.difference({}, facts(found, rows[1:], 2)) == "data"
+    swapped = np.array([1, 0, *rows[2:]])
+    for name in ("x", "y", "text"):
+        assert known.difference({}, facts({**found, name: found[name][swapped]}, rows, 2)) == "data", name
+    assert known.difference({}, facts({**found, "x": found["x"][:, ::-1]}, rows, 2)) == "data"

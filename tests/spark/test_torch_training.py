@@ -13,12 +13,16 @@ from typing import Any
 
 import farandole
 import numpy as np
+import pandas
 import pytest
 import torch
 from estimators import ROWS, WorldBackend, files_of, rows_of_step, write_columns
 from farandole import testing
+from farandole.engine import pack_call
+from farandole_spark.ml._predict import _function_of, _function_of_rows
+from farandole_spark.ml._torch_losses import Losses
 from farandole_spark.ml.store import Store
-from farandole_spark.ml.torch import TorchEstimator
+from farandole_spark.ml.torch import TorchEstimator, TorchModel
 from torch.nn import functional
 
 testing.preload("torch", "torch._dynamo")
@@ -175,6 +179,68 @@ def test_a_run_is_resumed_with_the_same_model(tmp_path: Path) -> None:
     assert files_of(tmp_path) == ["runs/parts/checkpoint", "runs/whole/checkpoint"]
 
 
+def test_a_run_of_something_else_is_not_resumed(tmp_path: Path) -> None:
+    first = estimator(tmp_path, run_id="run")
+    write_columns(first.getStore())
+    write_columns(first.getStore(), number=1, groups=5)
+    first.fit_on_parquet(dataset_idx=0)
+    for other, message in (
+        ({"batch_size": 20}, "with another value of batch_size"),
+        ({"loss": functional.l1_loss}, "with another value of loss"),
+        ({"random_seed": 3}, "with another value of random_seed"),
+        ({"epochs": 1}, "for 2 epochs, which is more than epochs=1"),
+    ):
+        with pytest.raises(farandole.ArgumentError, match=f"the run 'run' was trained {message}, so it cannot be resu"):
+            estimator(tmp_path, run_id="run", **other).fit_on_parquet(dataset_idx=0)
+    faster = estimator(tmp_path, run_id="run")
+    faster.getOptimizer().param_groups[0]["lr"] = 0.1
+    with pytest.raises(farandole.ArgumentError, match="with another value of optimizer"):
+        faster.fit_on_parquet(dataset_idx=0)
+    with pytest.raises(farandole.ArgumentError, match="with other data"):
+        estimator(tmp_path, run_id="run").fit_on_parquet(dataset_idx=1)
+    assert len(estimator(tmp_path, run_id="run", verbose=1, epochs=3).fit_on_parquet(None, 0).getHistory()) == 3
+
+
+def test_a_loss_moves_to_the_device_of_the_model() -> None:
+    loss = torch.nn.CrossEntropyLoss(weight=torch.ones(3))
+    Losses([loss, functional.mse_loss], [1.0, 1.0], None).to(torch.device("meta"))
+    assert loss.weight is not None and loss.weight.device.type == "meta"
+
+
+def test_predictions_leave_the_model_as_it_is(tmp_path: Path) -> None:
+    model, data = fit(tmp_path)
+    own = model.getModel().train()
+    make, args = model.prediction()
+    assert model.output_sizes() == [1] and make(*args)([data["x"]])[0].shape == (ROWS, 1)
+    assert model.getModel() is own and own.training and args[0] is not own
+
+
+class ByRow(TorchModel):
+    """Predicts from a column that is no tensor."""
+
+    def get_prediction_fn(self) -> Any:
+        return lambda model, row: model(torch.tensor([[float(len(row["text"]))]]))
+
+
+def test_a_derived_model_may_predict_row_by_row() -> None:
+    model = torch.nn.Linear(1, 2)
+    trained = ByRow(model=model, feature_columns=["text"], label_columns=["y"])
+    found = trained.prediction_of_rows()
+    assert found is not None and trained.getOutputCols() == ["y__output"]
+    predict = _function_of_rows(pack_call(*found, {}, "test"), [False])
+    assert predict({"text": "four"}) == (model(torch.tensor([[4.0]])).tolist()[0],)
+    assert TorchModel(model=model, feature_columns=["a"], input_shapes=[[-1, 1]]).prediction_of_rows() is None
+    plain = TorchModel(model=model, feature_columns=["a"], input_shapes=[[-1, 1]])
+    assert np.allclose(plain.get_prediction_fn()(model, {"a": 4.0})[0][0], predict({"text": "four"})[0])
+
+
+def test_a_nan_is_predicted_from() -> None:
+    plain = TorchModel(model=torch.nn.Linear(1, 1), feature_columns=["a"], input_shapes=[[-1, 1]])
+    predict = _function_of(pack_call(*plain.prediction(), {}, "test"), [True])
+    (found,) = predict(iter([pandas.DataFrame({"f0": [1.0, float("nan")]})]))
+    assert found["p0"].isna().tolist() == [False, True]
+
+
 def test_dropout_is_the_same_after_a_resume(tmp_path: Path) -> None:
     def dropping() -> dict[str, Any]:
         torch.manual_seed(1)
@@ -208,6 +274,9 @@ def test_parameters_that_cannot_be_are_told(tmp_path: Path) -> None:
     for other, message in (
         ({"store": None}, "needs the parameter store: store=Store.create"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"train_steps_per_epoch": 0}, "train_steps_per_epoch must be at least 1, not 0"),
+        ({"validation_steps_per_epoch": -1}, "validation_steps_per_epoch must be at least 1, not -1"),
+        ({"random_seed": -1}, "random_seed must be at least 0, not -1"),
         ({"num_proc": 2}, "give num_proc or a backend"),
         ({"input_shapes": [[-1, 5]]}, r"'x' has 4 numbers in each row, and the model's input shape is \(-1, 5\)"),
         ({"optimizer": other_model}, "the optimizer has parameters of another model"),

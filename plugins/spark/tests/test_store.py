@@ -1,11 +1,13 @@
 """Stores: their paths, and files that are whole or not there."""
 
+import contextlib
 import errno
 import pickle
 
 import farandole
 import pytest
 from farandole_spark.ml import _checkpoints
+from farandole_spark.ml._checkpoints import Checkpoint, Identity
 from farandole_spark.ml.store import (
     DBFSLocalStore,
     FilesystemStore,
@@ -16,6 +18,7 @@ from farandole_spark.ml.store import (
 )
 
 fsspec = pytest.importorskip("fsspec")
+IDENTITY = Identity({"x": (3.0, 1e-9)}, {"loss": "mse", "shapes": [(2, 1)]})
 
 
 @pytest.mark.parametrize(
@@ -80,16 +83,59 @@ def test_a_folder_of_logs_is_copied(tmp_path):
 
 def test_a_full_store_is_told_and_keeps_the_former_checkpoint(tmp_path, monkeypatch):
     store = Store.create(tmp_path)
-    _checkpoints.write(store, "r", b"before")
+    _checkpoints.write(store, "r", IDENTITY, Checkpoint(1, [], b"before"))
 
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(store.fs, "mv", fail)
     with pytest.raises(farandole.FarandoleError, match=r"runs/r/checkpoint was not written: the store is full"):
-        _checkpoints.write(store, "r", b"after")
+        _checkpoints.write(store, "r", IDENTITY, Checkpoint(2, [], b"after"))
     assert [each.name for each in (tmp_path / "runs" / "r").iterdir()] == ["checkpoint"]
-    assert _checkpoints.read(store, "r") == b"before"
+    assert _checkpoints.read(store, "r") == Checkpoint(1, [], b"before")
+
+
+def test_contents_are_on_the_disk_before_a_file_has_its_name(tmp_path, monkeypatch):
+    store, steps = Store.create(tmp_path), []
+    monkeypatch.setattr("os.fsync", lambda _: steps.append("sync"))
+    monkeypatch.setattr(store.fs, "mv", lambda *_: steps.append("move"))
+    store.write_bytes(str(tmp_path / "file"), b"1")
+    assert steps == ["sync", "move"]
+
+
+@pytest.mark.parametrize(
+    ("identity", "epochs", "message"),
+    [
+        (IDENTITY, 2, ""),
+        (Identity({"x": (3.0 + 1e-10, 1e-9)}, IDENTITY.parameters), 9, ""),
+        (IDENTITY, 1, "for 2 epochs, which is more than epochs=1"),
+        (Identity({"x": (3.1, 1e-9)}, IDENTITY.parameters), 2, "with other data"),
+        (Identity({"y": (3.0, 1e-9)}, IDENTITY.parameters), 2, "with other data"),
+        (Identity(IDENTITY.data, {"loss": "mae", "shapes": [(2, 1)]}), 2, "with another value of loss"),
+    ],
+)
+def test_only_the_same_run_is_resumed(identity, epochs, message, tmp_path):
+    store = Store.create(tmp_path)
+    _checkpoints.check(store, "r", identity, epochs)
+    _checkpoints.write(store, "r", IDENTITY, Checkpoint(2, [{"loss": 0.1}], b"line\nline"))
+    with pytest.raises(farandole.ArgumentError, match=message) if message else contextlib.nullcontext():
+        _checkpoints.check(store, "r", identity, epochs)
+    assert _checkpoints.read(store, "r") == Checkpoint(2, [{"loss": 0.1}], b"line\nline")
+
+
+def test_other_files_are_no_checkpoints(tmp_path):
+    store = Store.create(tmp_path)
+    store.write_bytes(store.get_checkpoint_path("r"), b"something")
+    with pytest.raises(farandole.FarandoleError, match="runs/r/checkpoint is no checkpoint of this version"):
+        _checkpoints.check(store, "r", IDENTITY, 1)
+
+
+def test_what_may_be_secret_is_not_saved():
+    store = Store.create("s3://bucket/x", storage_options={"secret": "s", "anon": False}, train_path="/t")
+    kept = store.without_options()
+    assert kept.storage_options == {} and store.storage_options["secret"] == "s"
+    assert (type(kept), kept.prefix_path, kept.get_train_data_path()) == (S3Store, "s3://bucket/x", "/t")
+    assert HDFSStore("/x", host="n", port=9, user="u").without_options().storage_options == {"host": "n", "port": 9}
 
 
 def test_what_an_interrupted_write_left_is_removed(tmp_path):

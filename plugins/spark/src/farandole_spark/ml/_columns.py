@@ -35,15 +35,10 @@ class Column:
 
 
 def columns_of(fields: Sequence[Any], names: Sequence[str], may_be_any: bool) -> list[Column]:
-    """The columns with these names, of the fields of a DataFrame's schema. Their sizes are not known yet.
+    """The columns with these names, of a DataFrame's fields. Their sizes are not known yet.
 
-    Args:
-        fields: of pyspark.sql.types.
-        names: those that the estimator reads.
-        may_be_any: a transformation function takes strings and binary data, too.
-
-    Raises:
-        ArgumentError: a column is missing, or has a type that no model takes.
+    `may_be_any`: a transformation function takes strings and binary data, too. Raises ArgumentError where a column is
+    missing, or has a type that no model takes.
     """
     by_name = {field.name: field.dataType for field in fields}
     if missing := [name for name in names if name not in by_name]:
@@ -72,16 +67,9 @@ def _column(name: str, kind: Any, may_be_any: bool) -> Column:
 
 
 def check_shapes(columns: Mapping[str, Column], names: Sequence[str], shapes: Sequence[Any], of: str) -> None:
-    """Compare the columns with the shapes of a model, whose first number is the batch.
+    """Compare columns with the shapes of a model's inputs or outputs, which have no number where any size fits.
 
-    Args:
-        columns: those of the data, by name.
-        names: the columns in the order of the shapes.
-        shapes: of the model's inputs or outputs, without numbers where any size fits.
-        of: "input" or "label", for the message.
-
-    Raises:
-        ArgumentError: another number of columns, or a column of another size.
+    The first number is the batch. `of`: "input" or "label", for the message of the ArgumentError where they differ.
     """
     if len(names) != len(shapes):
         raise farandole.ArgumentError(

@@ -12,6 +12,7 @@ import farandole
 from pyspark.ml import Estimator
 
 from farandole_spark.ml import _checkpoints
+from farandole_spark.ml._checkpoints import Identity
 from farandole_spark.ml._columns import Column
 from farandole_spark.ml._model import TrainedModel
 from farandole_spark.ml._params import EstimatorParams
@@ -23,13 +24,22 @@ from farandole_spark.ml._training import Trained, Training
 from farandole_spark.ml.backend import Backend, SparkBackend
 from farandole_spark.ml.store import Store
 
+_MAY_DIFFER = (
+    "backend backend_env epochs inmemory_cache_all log_every_n_steps logger metrics num_gpus num_proc profiler "
+    "reader_pool_type run_id store train_reader_num_workers use_gpu val_batch_size val_reader_num_workers "
+    "validation_steps_per_epoch verbose"
+).split()
+"""Parameters without influence on the model, or with one that a resume allows for."""
+_AT_LEAST_ONE = (
+    "num_proc batch_size val_batch_size epochs backward_passes_per_step train_steps_per_epoch "
+    "validation_steps_per_epoch shuffle_buffer_size partitions_per_process"
+).split()
+
 
 class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignore[misc]  # PySpark is not read
     """An estimator whose `fit` trains on several ranks."""
 
     framework = ""
-
-    # ---- What a framework adds ---------------------------------------------------------------------------------------
 
     def check_model(self, columns: Mapping[str, Column]) -> None:
         """Compare the columns with the model. Raises ArgumentError where they differ."""
@@ -42,8 +52,6 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
     def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> TrainedModel:
         """The transformer."""
         raise NotImplementedError
-
-    # ---- Fit ---------------------------------------------------------------------------------------------------------
 
     def fit_on_parquet(self, params: Mapping[Any, Any] | None = None, dataset_idx: int | None = None) -> TrainedModel:
         """Train on the Parquet files that are in the store's folders for training and validation.
@@ -65,6 +73,19 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
         train, validation = data_in_store(store, dataset_idx, self._column_names(), with_validation, may_be_any)
         return self._fit_on_data(store, self._run_id(), train, validation)
 
+    def described(self, value: Any) -> Any:
+        """What a parameter's value is, as JSON that is the same in another process: no weights, no addresses."""
+        if isinstance(value, Mapping):
+            return {str(name): self.described(each) for name, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.described(each) for each in value]
+        if value is None or isinstance(value, str | int | float):
+            return value
+        if hasattr(value, "__qualname__"):
+            return f"{value.__module__}.{value.__qualname__}"
+        text = repr(value)
+        return type(value).__qualname__ if " at 0x" in text else text
+
     def _fit(self, dataset: Any) -> TrainedModel:
         store, run_id, token = self._checked_store(), self._run_id(), uuid.uuid4().hex
         partitions = self.getPartitionsPerProcess()
@@ -72,7 +93,7 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
             names=tuple(self._column_names()),
             validation=self._checked_validation(),
             seed=self._seed(run_id),
-            partitions=partitions * self._backend().num_processes() if partitions else None,
+            partitions=partitions * self._get_or_create_backend().num_processes() if partitions else None,
             may_be_any=self.getTransformationFn() is not None,
         )
         try:
@@ -87,9 +108,12 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
         columns = {column.name: column for column in train.columns}
         if self.getTransformationFn() is None:
             self.check_model(columns)
+        identity = Identity(train.facts, {name: self.described(value) for name, value in self._identifying().items()})
+        _checkpoints.check(store, run_id, identity, self.getEpochs())
         training = Training(
             store=store,
             run_id=run_id,
+            identity=identity,
             train=train,
             validation=validation,
             features=tuple(self.getFeatureCols()),
@@ -103,14 +127,16 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
             seed=self._seed(run_id),
             is_shuffled=self.getShuffle(),
             window_rows=self.getShufflingBufferSize(),
-            in_memory=self.getInMemoryCacheAll(),
+            kept={} if self.getInMemoryCacheAll() else None,
             transformation=self.getTransformationFn(),
             verbose=self.getVerbose(),
             use_gpu=self.getUseGpu(),
         )
-        return self.trained_model(self.train_on(self._backend(), training), run_id, columns)
+        return self.trained_model(self.train_on(self._get_or_create_backend(), training), run_id, columns)
 
-    # ---- Parameters --------------------------------------------------------------------------------------------------
+    def _identifying(self) -> dict[str, Any]:
+        """The parameters, by name, without those that may differ in a resume."""
+        return {each.name: self.getOrDefault(each) for each in self.params if each.name not in _MAY_DIFFER}
 
     def _column_names(self) -> Sequence[str]:
         weight = self.getSampleWeightCol()
@@ -122,9 +148,10 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
             if not self.isDefined(self.getParam(name)) or not self.getOrDefault(self.getParam(name)):
                 hint = ": store=Store.create(path)" if name == "store" else ""
                 raise farandole.ArgumentError(f"{type(self).__name__} needs the parameter {name}{hint}.")
-        for name in ("batch_size", "epochs", "backward_passes_per_step"):
-            if self.getOrDefault(self.getParam(name)) < 1:
-                raise farandole.ArgumentError(f"{name} must be at least 1.")
+        for name in [*_AT_LEAST_ONE, "random_seed"]:
+            least = 1 if name in _AT_LEAST_ONE else 0
+            if (value := self.getOrDefault(name)) is not None and value < least:
+                raise farandole.ArgumentError(f"{name} must be at least {least}, not {value}.")
         if self.getDataModule() is not None:
             raise farandole.ArgumentError("data_module is not taken, as data are read in one way; leave it out.")
         if self.getBackend() is not None and self.getNumProc() is not None:
@@ -144,7 +171,8 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
             )
         return float(value) or None
 
-    def _backend(self) -> Backend:
+    def _get_or_create_backend(self) -> Backend:
+        """Who runs the ranks. Derived estimators may have their own, as in Horovod."""
         backend = self.getBackend()
         return backend if backend is not None else SparkBackend(self.getNumProc())
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import farandole
 import keras
+import numpy as np
 
 Custom = Mapping[str, Any]
 """Classes and functions of the user's by name, as Keras' `custom_objects`."""
@@ -75,6 +77,28 @@ def unpack(value: Any, custom: Custom | None) -> Any:
     if isinstance(value, dict):
         return {name: unpack(each, custom) for name, each in value.items()}
     return value
+
+
+def identity_of(value: Any) -> Any:
+    """What a model, or another object of Keras, is, without weights and the numbers in generated names."""
+    if isinstance(value, keras.Model):
+        return [[type(each).__name__, [list(weight.shape) for weight in each.weights]] for each in value.layers]
+    if isinstance(value, keras.losses.Loss | keras.metrics.Metric | keras.optimizers.Optimizer):
+        return [type(value).__name__, {name: each for name, each in value.get_config().items() if name != "name"}]
+    return value
+
+
+def pack_arrays(arrays: Sequence[Any]) -> bytes:
+    """Arrays as bytes that are safe to read; bfloat16, which NumPy does not know, as float32."""
+    file = io.BytesIO()
+    np.savez(file, *(each.astype("float32") if each.dtype.kind == "V" else each for each in arrays))
+    return file.getvalue()
+
+
+def unpack_arrays(packed: bytes) -> list[Any]:
+    """What `pack_arrays` was given."""
+    with np.load(io.BytesIO(packed)) as found:
+        return list(found.values())
 
 
 def shapes_of(shapes: Any) -> list[tuple[Any, ...]]:

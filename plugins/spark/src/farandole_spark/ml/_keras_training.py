@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import pickle
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import farandole.keras as hvd
 import keras
+import numpy as np
 
-from farandole_spark.ml import _checkpoints
-from farandole_spark.ml._keras_objects import Custom, PackedModel, shapes_of, unpack
+from farandole_spark.ml._keras_objects import Custom, PackedModel, pack_arrays, shapes_of, unpack, unpack_arrays
 from farandole_spark.ml._reader import Stream
 from farandole_spark.ml._training import Trained, Training
 
@@ -36,31 +36,26 @@ class KerasPlan:
     backward_passes: int
 
 
-@dataclass
-class _State:
-    """What a checkpoint holds beside the model: the epochs that are over, and what was measured in them."""
-
-    epoch: int = 0
-    history: dict[str, list[float]] = field(default_factory=dict)
-
-
 def train(training: Training, plan: KerasPlan) -> Trained | None:
     """The function of all ranks. Returns the result on rank 0."""
     hvd.init()
-    _choose_gpu(training.use_gpu)
-    keras.utils.set_random_seed((training.seed + hvd.rank()) % 2**32)
-    with keras.utils.custom_object_scope(dict(plan.custom_objects)), tempfile.TemporaryDirectory() as folder:
+    with (
+        _device(training.use_gpu),
+        keras.utils.custom_object_scope(dict(plan.custom_objects)),
+        tempfile.TemporaryDirectory() as folder,
+    ):
         rank = _Rank(training, plan, Path(folder))
         rank.resume()
         rank.run_epochs()
-        return Trained(rank.result(), rank.state.history) if hvd.rank() == 0 else None
+        return Trained(rank.result(), rank.history) if hvd.rank() == 0 else None
 
 
 class _Rank:
     """A rank with its copy of the model. `folder`: for files that callbacks write."""
 
     def __init__(self, training: Training, plan: KerasPlan, folder: Path) -> None:
-        self.training, self.plan, self.state = training, plan, _State()
+        self.training, self.plan = training, plan
+        self.epoch, self.history = 0, dict[str, list[float]]()
         self._folder, self._best = folder, plan.checkpoint_callback if hvd.rank() == 0 else None
         self._model = plan.model.load(plan.custom_objects)
         optimizer = keras.optimizers.get(unpack(plan.optimizer, plan.custom_objects))
@@ -76,53 +71,42 @@ class _Rank:
             **weighted,
         )
 
-    # ---- Checkpoints -------------------------------------------------------------------------------------------------
-
     def resume(self) -> None:
         """Begin with the state of the run's checkpoint, if there is one."""
         self._scale_rate(hvd.size())
         if self._best is not None:
             self._best.filepath = str(self._best_file)
-        packed = _checkpoints.read(self.training.store, self.training.run_id) if hvd.rank() == 0 else None
-        packed = hvd.broadcast_object(packed, 0)
-        if packed is None:
+        if (checkpoint := self.training.checkpoint()) is None:
             return
-        found = pickle.loads(packed)
-        self._set(found["weights"], found["optimizer"])
-        self._scale_rate(hvd.size())  # saved with the user's
-        self.state = _State(found["epoch"], found["history"])
-        if self._best is not None and found["best"] is not None:
-            self._best.best, contents = found["best"]
-            self._best_file.write_bytes(contents)
-
-    def _set(self, weights: Sequence[Any], optimizer: Sequence[Any]) -> None:
-        self._model.set_weights(weights)
+        self.epoch, self.history = checkpoint.epochs, checkpoint.history
         self._model.optimizer.build(self._model.trainable_variables)
-        for variable, value in zip(self._model.optimizer.variables, optimizer, strict=True):
+        variables, arrays = self._variables(), unpack_arrays(checkpoint.state)
+        for variable, value in zip(variables, arrays, strict=False):
             variable.assign(value)
+        self._scale_rate(hvd.size())  # saved with the user's
+        if self._best is not None and len(arrays) > len(variables):
+            self._best.best = float(arrays[-2])
+            self._best_file.write_bytes(arrays[-1].tobytes())
+
+    def _variables(self) -> list[Any]:
+        return [*self._model.weights, *self._model.optimizer.variables]
 
     def packed(self) -> bytes:
         """The state as bytes, with the learning rate that the user gave."""
         rate = self._model.optimizer.learning_rate if self._has_plain_rate else None
         # Only rank 0 gets here, so the live rate is not touched: scaling it back and forth would round it.
-        optimizer = []
-        for each in self._model.optimizer.variables:
+        arrays = []
+        for each in self._variables():
             value = keras.ops.convert_to_numpy(each)
-            optimizer.append(value / hvd.size() if each is rate else value)
-        best = None
+            arrays.append(np.asarray(value / hvd.size(), value.dtype) if each is rate else value)
         if self._best is not None and self._best_file.exists():
-            best = self._best.best, self._best_file.read_bytes()
-        state = {"epoch": self.state.epoch, "history": self.state.history, "best": best}
-        return pickle.dumps({"weights": self._model.get_weights(), "optimizer": optimizer, **state})
+            arrays += [np.array(self._best.best), np.frombuffer(self._best_file.read_bytes(), np.uint8)]
+        return pack_arrays(arrays)
 
     def result(self) -> bytes:
         """The state as bytes; with a checkpoint callback, with the weights that it has kept."""
         if self._best is not None and self._best_file.exists():
-            if self._best.save_weights_only:
-                self._model.load_weights(self._best_file)
-            else:
-                found = keras.models.load_model(self._best_file, compile=False, safe_mode=False)
-                self._model.set_weights(found.get_weights())
+            self._model.load_weights(self._best_file)
         return self.packed()
 
     @property
@@ -140,22 +124,27 @@ class _Rank:
         """Whether the learning rate is a number rather than a schedule."""
         return not isinstance(self._model.optimizer.get_config().get("learning_rate"), dict)
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Seed what draws numbers, so that dropout is the same after a resume."""
+        seed = self.training.seed_of(epoch, hvd.rank())
+        keras.utils.set_random_seed(seed)
+        generators = [each for each in self._model.variables if each.name == "seed_generator_state"]
+        for number, each in enumerate(generators):
+            each.assign([(seed + number) % 2**31, 0])
+
     def end_epoch(self, logs: Mapping[str, float]) -> None:
         """Note what was measured; keep the state, and what callbacks have written."""
         training = self.training
-        self.state.epoch += 1
+        self.epoch += 1
         for name, value in logs.items():
-            self.state.history.setdefault(name, []).append(float(value))
+            self.history.setdefault(name, []).append(float(value))
         if hvd.rank() == 0 and training.store.saving_runs():
-            _checkpoints.write(training.store, training.run_id, self.packed())
-            training.store.sync_fn(training.run_id)(str(self._folder / "run"))
-
-    # ---- Epochs ------------------------------------------------------------------------------------------------------
+            training.save(self.epoch, self.history, self.packed(), self._folder / "run")
 
     def run_epochs(self) -> None:
         """Run all epochs that are left."""
         training, size = self.training, hvd.size()
-        if self.state.epoch >= training.epochs:
+        if self.epoch >= training.epochs:
             return
         floats = keras.backend.floatx()
         validation: dict[str, Any] = {}
@@ -163,9 +152,9 @@ class _Rank:
             data = self._data(lambda: training.validation_blocks(hvd.rank(), size, floats))
             validation = {"validation_data": data, "validation_steps": steps}
         self._model.fit(
-            self._data(lambda: training.train_blocks(hvd.rank(), size, self.state.epoch, floats)),
+            self._data(lambda: training.train_blocks(hvd.rank(), size, self.epoch, floats)),
             epochs=training.epochs,
-            initial_epoch=self.state.epoch,
+            initial_epoch=self.epoch,
             steps_per_epoch=training.steps_of_epoch(size),
             callbacks=self._callbacks(),
             verbose={0: 0, 1: 2}.get(training.verbose, training.verbose) if hvd.rank() == 0 else 0,
@@ -181,8 +170,6 @@ class _Rank:
             if not isinstance(callback, boards) or hvd.rank() == 0:
                 found.append(callback)
         return [*found, *([self._best] if self._best is not None else []), _EndOfEpoch(self)]
-
-    # ---- Batches -----------------------------------------------------------------------------------------------------
 
     def _data(self, make: Any) -> Any:
         if keras.backend.backend() == "tensorflow":
@@ -216,6 +203,9 @@ class _EndOfEpoch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is n
         super().__init__()
         self._rank = rank
 
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        self._rank.begin_epoch(epoch)
+
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self._rank.end_epoch(logs or {})
 
@@ -232,8 +222,14 @@ def _alone(parts: Sequence[Any]) -> Any:
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-def _choose_gpu(use_gpu: bool) -> None:
+def _device(use_gpu: bool) -> contextlib.AbstractContextManager[Any]:
+    """A context in which Keras computes on this rank's GPU, or on the CPU."""
     if keras.backend.backend() == "tensorflow":
         from farandole_spark.ml._keras_tensorflow import choose_gpu
 
         choose_gpu(hvd.local_rank() if use_gpu else None)
+        return contextlib.nullcontext()
+    import torch
+
+    gpus = torch.cuda.device_count() if use_gpu else 0
+    return keras.device(f"gpu:{hvd.local_rank() % gpus}" if gpus else "cpu")  # type: ignore[no-any-return]

@@ -6,19 +6,20 @@ import contextlib
 import io
 import itertools
 import math
+import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import farandole
 import farandole_torch as hvd
 import lightning.pytorch
 import torch
 import torch.distributed
 from farandole_torch.lightning import FarandoleEnvironment, FarandoleStrategy
 
-from farandole_spark.ml import _checkpoints
 from farandole_spark.ml._reader import Stream, batches_of
 from farandole_spark.ml._torch_losses import Loss, Losses, Places, float_type_of
 from farandole_spark.ml._training import Trained, Training
@@ -55,7 +56,7 @@ class LightningPlan:
 def train(training: Training, plan: LightningPlan) -> Trained | None:
     """The function of all ranks. Returns the result on rank 0."""
     hvd.init()
-    lightning.pytorch.seed_everything((training.seed + hvd.rank()) % 2**32, verbose=False)
+    lightning.pytorch.seed_everything(training.seed_of(0, hvd.rank()), verbose=False)
     with tempfile.TemporaryDirectory() as folder:
         rank = _Rank(training, plan, Path(folder))
         rank.run_epochs()
@@ -81,24 +82,21 @@ class _Rank:
             "profiler": plan.profiler,
             "accumulate_grad_batches": plan.passes,
             "num_sanity_val_steps": 0,
-            "enable_checkpointing": False,
             "enable_progress_bar": training.verbose > 1 and hvd.rank() == 0,
             "enable_model_summary": training.verbose > 1 and hvd.rank() == 0,
             "default_root_dir": str(folder / "run"),
             **plan.arguments,
-            "callbacks": [*plan.callbacks, _end_of_epoch(package, self)],
+            "enable_checkpointing": True,  # ours is one of Lightning's checkpoint callbacks, and the only one unasked
+            "callbacks": [*plan.callbacks, _epochs(package, self)],
         }
         self._trainer = package.Trainer(strategy=_strategy_of(package), use_distributed_sampler=False, **settings)
 
     def run_epochs(self) -> None:
         """Run all epochs that are left, starting from the run's checkpoint if there is one."""
         training, size = self.training, hvd.size()
-        packed = _checkpoints.read(training.store, training.run_id) if hvd.rank() == 0 else None
-        packed = hvd.broadcast_object(packed, 0)
         resumed: str | None = None
-        if packed is not None:
-            found = torch.load(io.BytesIO(packed), weights_only=False, map_location="cpu")
-            self.history = found.pop("farandole_history")
+        if (checkpoint := training.checkpoint()) is not None:
+            found, self.history = _unpacked(checkpoint.state), checkpoint.history
             if len(self.history) >= training.epochs:
                 self._module.load_state_dict(found["state_dict"])
                 return  # nothing is left to train
@@ -111,7 +109,6 @@ class _Rank:
             _Loader(self._train_blocks, training.steps_of_epoch(size)),
             _Loader(lambda: training.validation_blocks(hvd.rank(), size, None), validation) if validation else None,
             ckpt_path=resumed,
-            **({"weights_only": False} if resumed else {}),
         )
 
     def _train_blocks(self) -> Stream:
@@ -123,8 +120,10 @@ class _Rank:
         self._trainer.save_checkpoint(file)
         if hvd.rank() != 0:
             return b""
+        # Hyperparameters may be any objects, which only `load_from_checkpoint` needs: without them, reading is safe.
+        found = {name: each for name, each in torch.load(file, weights_only=False).items() if "hyper" not in name}
         packed = io.BytesIO()
-        torch.save({**torch.load(file, weights_only=False), "farandole_history": self.history}, packed)
+        torch.save(found, packed)
         return packed.getvalue()
 
     def trained_state(self) -> bytes:
@@ -143,12 +142,24 @@ class _Rank:
         if training.store.saving_runs():
             packed = self.packed()
             if hvd.rank() == 0:
-                _checkpoints.write(training.store, training.run_id, packed)
-                training.store.sync_fn(training.run_id)(str(self._folder / "run"))
+                training.save(len(self.history), self.history, packed, self._folder / "run")
 
 
-def _end_of_epoch(package: Any, rank: _Rank) -> Any:
-    class EndOfEpoch(package.Callback):  # type: ignore[misc]  # lightning is not read
+def _unpacked(packed: bytes) -> dict[str, Any]:
+    try:
+        return dict(torch.load(io.BytesIO(packed), weights_only=True, map_location="cpu"))
+    except pickle.UnpicklingError as error:
+        raise farandole.FarandoleError(
+            "the run cannot be resumed: the module or a callback keeps objects in checkpoints that PyTorch does not "
+            f"load from files. Allow them by torch.serialization.add_safe_globals in their module. {error}"
+        ) from None
+
+
+def _epochs(package: Any, rank: _Rank) -> Any:
+    class Epochs(package.callbacks.Checkpoint):  # type: ignore[misc]  # which Lightning calls after the module's hooks
+        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+            lightning.pytorch.seed_everything(rank.training.seed_of(trainer.current_epoch, hvd.rank()), verbose=False)
+
         def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
             if rank.plan.stops_at_nan and outputs is not None:
                 loss = outputs["loss"] if isinstance(outputs, dict) else outputs
@@ -158,7 +169,7 @@ def _end_of_epoch(package: Any, rank: _Rank) -> Any:
         def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
             rank.end_epoch()
 
-    return EndOfEpoch()
+    return Epochs()
 
 
 def _package_of(module: Any) -> Any:
@@ -205,6 +216,9 @@ class _PlainModule(lightning.pytorch.LightningModule):  # type: ignore[misc]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return self._plain.optimizer
+
+    def on_fit_start(self) -> None:
+        self._losses.to(self.device)
 
     def training_step(self, batch: Mapping[str, torch.Tensor], batch_idx: int) -> torch.Tensor:
         return self._measure(batch, "train_loss")

@@ -12,7 +12,7 @@ from pyspark.ml import Model
 from farandole_spark.ml._columns import Column
 from farandole_spark.ml._model_params import ModelParams
 from farandole_spark.ml._persistence import Persistent
-from farandole_spark.ml._predict import Predict, with_predictions
+from farandole_spark.ml._predict import Predict, PredictRow, with_predictions
 
 
 class TrainedModel(Model, ModelParams, Persistent):  # type: ignore[misc]  # PySpark is not read
@@ -26,15 +26,25 @@ class TrainedModel(Model, ModelParams, Persistent):  # type: ignore[misc]  # PyS
         """A function that makes a `Predict` in a task of Spark, and its arguments."""
         raise NotImplementedError
 
+    def prediction_of_rows(self) -> tuple[Callable[..., PredictRow], tuple[Any, ...]] | None:
+        """The same for a `PredictRow`; None where the model predicts for many rows at a time."""
+        return None
+
     def _transform(self, dataset: Any) -> Any:
         columns = self.columns_by_name()
         labels = [columns.get(name, Column(name, "vector", "double")) for name in self.getLabelColumns()]
-        sizes, names = self.output_sizes(), self.output_columns()
+        names, of_rows = self.getOutputCols(), self.prediction_of_rows()
+        if of_rows is None:
+            sizes = self.output_sizes()
+        else:
+            first = dataset.head()
+            sizes = [2] * len(names) if first is None else [each.size for each in of_rows[0](*of_rows[1])(first)]
         if not len(labels) == len(sizes) == len(names):
             raise farandole.ArgumentError(
                 f"the model has {len(sizes)} outputs, {len(labels)} label columns and {len(names)} output columns; "
                 "give as many of each."
             )
-        make, args = self.prediction()
+        make, args = of_rows or self.prediction()
         call = pack_call(make, args, {}, f"{type(self).__name__}.transform")
-        return with_predictions(dataset, self.getFeatureColumns(), labels, sizes, names, call)
+        features = None if of_rows else self.getFeatureColumns()
+        return with_predictions(dataset, features, labels, sizes, names, call)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pyspark.ml.param import Param, Params, TypeConverters
+from pyspark.ml.param import Param, Params
 from pyspark.ml.param.shared import HasOutputCols
 
 from farandole_spark._private import UNDEFINED, set_defaults, set_params
-from farandole_spark.ml._accessors import Getter, Setter
+from farandole_spark.ml._accessors import ANY, NAMES, TEXT_OR_NONE, param
 from farandole_spark.ml._columns import Column
 
 if TYPE_CHECKING:
@@ -19,17 +19,12 @@ if TYPE_CHECKING:
 class ModelParams(HasOutputCols, Params):  # type: ignore[misc]  # PySpark is not read
     """The parameters of a model, with facts about its training. A setter returns the model."""
 
-    history = Param(UNDEFINED, "history", "what was measured in each epoch")
-    setHistory, getHistory = Setter[Any]("history"), Getter[Any]("history")
-    model = Param(UNDEFINED, "model", "the trained model")
-    setModel, getModel = Setter[Any]("model"), Getter[Any]("model")
-    feature_columns = Param(UNDEFINED, "feature_columns", "the columns of features", TypeConverters.toListString)
-    setFeatureColumns, getFeatureColumns = Setter[list[str]]("feature_columns"), Getter[list[str]]("feature_columns")
-    label_columns = Param(UNDEFINED, "label_columns", "the columns of labels", TypeConverters.toListString)
-    setLabelColumns, getLabelColumns = Setter[list[str]]("label_columns"), Getter[list[str]]("label_columns")
+    history, setHistory, getHistory = param("history", ANY, "what was measured in each epoch")
+    model, setModel, getModel = param("model", ANY, "the trained model")
+    feature_columns, setFeatureColumns, getFeatureColumns = param("feature_columns", NAMES, "the columns of features")
+    label_columns, setLabelColumns, getLabelColumns = param("label_columns", NAMES, "the columns of labels")
     setLabelColoumns = setLabelColumns  # as Horovod spells it
-    run_id = Param(UNDEFINED, "run_id", "the run that trained the model", TypeConverters.toString)
-    setRunId, getRunId = Setter[str]("run_id"), Getter[str | None]("run_id")
+    run_id, setRunId, getRunId = param("run_id", TEXT_OR_NONE, "the run that trained the model")
     _metadata = Param(UNDEFINED, "_metadata", "the columns of the training data, by name")
 
     def __init__(self) -> None:
@@ -48,8 +43,8 @@ class ModelParams(HasOutputCols, Params):  # type: ignore[misc]  # PySpark is no
         """The columns of the training data."""
         return self.getOrDefault(self._metadata) or {}
 
-    def output_columns(self) -> list[str]:
+    def getOutputCols(self) -> list[str]:
         """The names of the columns of predictions."""
-        if self.isSet(self.outputCols):
-            return self.getOutputCols()  # type: ignore[no-any-return]
+        if self.isDefined(self.outputCols):
+            return super().getOutputCols()  # type: ignore[no-any-return]
         return [f"{name}__output" for name in self.getLabelColumns()]

@@ -6,20 +6,26 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import farandole
-from pyspark.ml.param import Param, Params, TypeConverters
+from pyspark.ml.param import Params
 
-from farandole_spark._private import UNDEFINED, set_defaults, set_params
-from farandole_spark.ml._accessors import Getter, Setter
+from farandole_spark._private import set_defaults, set_params
+from farandole_spark.ml._accessors import (
+    ANY,
+    BOOL,
+    FLOATS_OR_NONE,
+    INT,
+    INT_OR_NONE,
+    NAMES,
+    NAMES_OR_NONE,
+    TEXT_OR_NONE,
+    param,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from farandole_spark.ml.backend import Backend
     from farandole_spark.ml.store import Store
-
-
-INT, BOOL, TEXT = TypeConverters.toInt, TypeConverters.toBoolean, TypeConverters.toString
-NAMES, FLOATS = TypeConverters.toListString, TypeConverters.toListFloat
 
 
 class Arguments(TypedDict, total=False):
@@ -64,106 +70,70 @@ class Arguments(TypedDict, total=False):
 class EstimatorParams(Params):  # type: ignore[misc]  # PySpark is not read
     """The parameters of an estimator. Each has a getter, and a setter that returns the estimator."""
 
-    num_proc = Param(UNDEFINED, "num_proc", "number of ranks; by default all slots", INT)
-    setNumProc, getNumProc = Setter[int | None]("num_proc"), Getter[int | None]("num_proc")
-    model = Param(UNDEFINED, "model", "the model")
-    setModel, getModel = Setter[Any]("model"), Getter[Any]("model")
-    data_module = Param(UNDEFINED, "data_module", "not taken, as data are read in one way")
-    setDataModule, getDataModule = Setter[Any]("data_module"), Getter[Any]("data_module")
-    backend = Param(UNDEFINED, "backend", "who runs the ranks; by default Spark")
-    setBackend, getBackend = Setter[Any]("backend"), Getter[Any]("backend")
-    store = Param(UNDEFINED, "store", "where training data and runs are kept")
-    setStore, getStore = Setter[Any]("store"), Getter[Any]("store")
-    optimizer = Param(UNDEFINED, "optimizer", "the optimizer")
-    setOptimizer, getOptimizer = Setter[Any]("optimizer"), Getter[Any]("optimizer")
-    loss = Param(UNDEFINED, "loss", "the loss, or one for each label")
-    setLoss, getLoss = Setter[Any]("loss"), Getter[Any]("loss")
-    loss_weights = Param(UNDEFINED, "loss_weights", "a weight for each label's loss", FLOATS)
-    setLossWeights = Setter[list[float] | None]("loss_weights")
-    getLossWeights = Getter[list[float] | None]("loss_weights")
-    sample_weight_col = Param(UNDEFINED, "sample_weight_col", "the column with the weights of rows", TEXT)
-    setSampleWeightCol = Setter[str | None]("sample_weight_col")
-    getSampleWeightCol = Getter[str | None]("sample_weight_col")
-    metrics = Param(UNDEFINED, "metrics", "what is measured beside the loss")
-    setMetrics, getMetrics = Setter[Any]("metrics"), Getter[Any]("metrics")
-    gradient_compression = Param(UNDEFINED, "gradient_compression", "how gradients are compressed between ranks")
-    setGradientCompression = Setter[Any]("gradient_compression")
-    getGradientCompression = Getter[Any]("gradient_compression")
-    compress_sparse_cols = Param(UNDEFINED, "compress_sparse_cols", "without effect: all vectors are dense", BOOL)
-    setCompressSparseCols = Setter[bool]("compress_sparse_cols")
-    getCompressSparseCols = Getter[bool]("compress_sparse_cols")
-    feature_cols = Param(UNDEFINED, "feature_cols", "the columns of features", NAMES)
-    setFeatureCols, getFeatureCols = Setter[list[str]]("feature_cols"), Getter[list[str]]("feature_cols")
-    label_cols = Param(UNDEFINED, "label_cols", "the columns of labels", NAMES)
-    setLabelCols, getLabelCols = Setter[list[str]]("label_cols"), Getter[list[str]]("label_cols")
-    continuous_cols = Param(UNDEFINED, "continuous_cols", "without effect", NAMES)
-    setContinuousCols = Setter[list[str] | None]("continuous_cols")
-    getContinuousCols = Getter[list[str] | None]("continuous_cols")
-    categorical_cols = Param(UNDEFINED, "categorical_cols", "without effect", NAMES)
-    setCategoricalCols = Setter[list[str] | None]("categorical_cols")
-    getCategoricalCols = Getter[list[str] | None]("categorical_cols")
-    validation = Param(UNDEFINED, "validation", "a share of the rows, or a column that is above 0 for these")
-    setValidation, getValidation = Setter[float | str | None]("validation"), Getter[float | str | None]("validation")
-    callbacks = Param(UNDEFINED, "callbacks", "callbacks of the framework")
-    setCallbacks, getCallbacks = Setter[Any]("callbacks"), Getter[Any]("callbacks")
-    batch_size = Param(UNDEFINED, "batch_size", "rows of a batch of each rank", INT)
-    setBatchSize, getBatchSize = Setter[int]("batch_size"), Getter[int]("batch_size")
-    val_batch_size = Param(UNDEFINED, "val_batch_size", "the same for validation", INT)
-    setValBatchSize, getValBatchSize = Setter[int | None]("val_batch_size"), Getter[int | None]("val_batch_size")
-    epochs = Param(UNDEFINED, "epochs", "passes over the data", INT)
-    setEpochs, getEpochs = Setter[int]("epochs"), Getter[int]("epochs")
-    train_steps_per_epoch = Param(UNDEFINED, "train_steps_per_epoch", "batches of an epoch; by default all", INT)
-    setTrainStepsPerEpoch = Setter[int | None]("train_steps_per_epoch")
-    getTrainStepsPerEpoch = Getter[int | None]("train_steps_per_epoch")
-    validation_steps_per_epoch = Param(UNDEFINED, "validation_steps_per_epoch", "the same for validation", INT)
-    setValidationStepsPerEpoch = Setter[int | None]("validation_steps_per_epoch")
-    getValidationStepsPerEpoch = Getter[int | None]("validation_steps_per_epoch")
-    verbose = Param(UNDEFINED, "verbose", "0 is silent, 1 reports each epoch", INT)
-    setVerbose, getVerbose = Setter[int]("verbose"), Getter[int]("verbose")
-    random_seed = Param(UNDEFINED, "random_seed", "of order, split and framework; by default from run_id", INT)
-    setRandomSeed, getRandomSeed = Setter[int | None]("random_seed"), Getter[int | None]("random_seed")
-    shuffle_buffer_size = Param(
-        UNDEFINED,
-        "shuffle_buffer_size",
-        "rows shuffled together; by default 16 MiB of them",
-        INT,
+    num_proc, setNumProc, getNumProc = param("num_proc", INT_OR_NONE, "number of ranks; by default all slots")
+    model, setModel, getModel = param("model", ANY, "the model")
+    data_module, setDataModule, getDataModule = param("data_module", ANY, "not taken, as data are read in one way")
+    backend, setBackend, getBackend = param("backend", ANY, "who runs the ranks; by default Spark")
+    store, setStore, getStore = param("store", ANY, "where training data and runs are kept")
+    optimizer, setOptimizer, getOptimizer = param("optimizer", ANY, "the optimizer")
+    loss, setLoss, getLoss = param("loss", ANY, "the loss, or one for each label")
+    loss_weights, setLossWeights, getLossWeights = param("loss_weights", FLOATS_OR_NONE, "a weight for each label")
+    sample_weight_col, setSampleWeightCol, getSampleWeightCol = param(
+        "sample_weight_col", TEXT_OR_NONE, "the column with weights"
     )
-    setShufflingBufferSize = Setter[int | None]("shuffle_buffer_size")
-    getShufflingBufferSize = Getter[int | None]("shuffle_buffer_size")
-    shuffle = Param(UNDEFINED, "shuffle", "read the rows of each epoch in another order", BOOL)
-    setShuffle, getShuffle = Setter[bool]("shuffle"), Getter[bool]("shuffle")
-    partitions_per_process = Param(UNDEFINED, "partitions_per_process", "repartition to so many for each rank", INT)
-    setPartitionsPerProcess = Setter[int | None]("partitions_per_process")
-    getPartitionsPerProcess = Getter[int | None]("partitions_per_process")
-    run_id = Param(UNDEFINED, "run_id", "names the run, which is resumed if it exists", TEXT)
-    setRunId, getRunId = Setter[str | None]("run_id"), Getter[str | None]("run_id")
-    transformation_fn = Param(UNDEFINED, "transformation_fn", "changes each row, a dict of NumPy values by column")
-    setTransformationFn, getTransformationFn = Setter[Any]("transformation_fn"), Getter[Any]("transformation_fn")
-    transformation_edit_fields = Param(UNDEFINED, "transformation_edit_fields", "without effect")
-    setTransformationEditFields = Setter[Any]("transformation_edit_fields")
-    getTransformationEditFields = Getter[Any]("transformation_edit_fields")
-    transformation_removed_fields = Param(UNDEFINED, "transformation_removed_fields", "without effect")
-    setTransformationRemovedFields = Setter[Any]("transformation_removed_fields")
-    getTransformationRemovedFields = Getter[Any]("transformation_removed_fields")
-    train_reader_num_workers = Param(UNDEFINED, "train_reader_num_workers", "without effect", INT)
-    setTrainReaderNumWorker = Setter[int]("train_reader_num_workers")
-    getTrainReaderNumWorker = Getter[int]("train_reader_num_workers")
-    val_reader_num_workers = Param(UNDEFINED, "val_reader_num_workers", "without effect", INT)
-    setValReaderNumWorker = Setter[int]("val_reader_num_workers")
-    getValReaderNumWorker = Getter[int]("val_reader_num_workers")
-    reader_pool_type = Param(UNDEFINED, "reader_pool_type", "without effect", TEXT)
-    setReaderPoolType, getReaderPoolType = Setter[str]("reader_pool_type"), Getter[str]("reader_pool_type")
-    label_shapes = Param(UNDEFINED, "label_shapes", "the shape of each label's batch; by default the output's")
-    setLabelShapes, getLabelShapes = Setter[Any]("label_shapes"), Getter[Any]("label_shapes")
-    inmemory_cache_all = Param(UNDEFINED, "inmemory_cache_all", "keep the rank's share in memory", BOOL)
-    setInMemoryCacheAll, getInMemoryCacheAll = Setter[bool]("inmemory_cache_all"), Getter[bool]("inmemory_cache_all")
-    use_gpu = Param(UNDEFINED, "use_gpu", "train on a GPU, where the rank has one", BOOL)
-    setUseGpu, getUseGpu = Setter[bool]("use_gpu"), Getter[bool]("use_gpu")
-    mp_start_method = Param(UNDEFINED, "mp_start_method", "without effect")
-    setMpStartMethod, getMpStartMethod = Setter[Any]("mp_start_method"), Getter[Any]("mp_start_method")
-    backward_passes_per_step = Param(UNDEFINED, "backward_passes_per_step", "batches whose gradients are added up", INT)
-    setBackwardPassesPerStep = Setter[int]("backward_passes_per_step")
-    getBackwardPassesPerStep = Getter[int]("backward_passes_per_step")
+    metrics, setMetrics, getMetrics = param("metrics", ANY, "what is measured beside the loss")
+    gradient_compression, setGradientCompression, getGradientCompression = param(
+        "gradient_compression", ANY, "how gradients are compressed between ranks"
+    )
+    compress_sparse_cols, setCompressSparseCols, getCompressSparseCols = param("compress_sparse_cols", BOOL)
+    feature_cols, setFeatureCols, getFeatureCols = param("feature_cols", NAMES, "the columns of features")
+    label_cols, setLabelCols, getLabelCols = param("label_cols", NAMES, "the columns of labels")
+    continuous_cols, setContinuousCols, getContinuousCols = param("continuous_cols", NAMES_OR_NONE)
+    categorical_cols, setCategoricalCols, getCategoricalCols = param("categorical_cols", NAMES_OR_NONE)
+    validation, setValidation, getValidation = param("validation", ANY, "a share of the rows, or the name of a column")
+    callbacks, setCallbacks, getCallbacks = param("callbacks", ANY, "callbacks of the framework")
+    batch_size, setBatchSize, getBatchSize = param("batch_size", INT, "rows of a batch of each rank")
+    val_batch_size, setValBatchSize, getValBatchSize = param("val_batch_size", INT_OR_NONE, "the same for validation")
+    epochs, setEpochs, getEpochs = param("epochs", INT, "passes over the data")
+    train_steps_per_epoch, setTrainStepsPerEpoch, getTrainStepsPerEpoch = param(
+        "train_steps_per_epoch", INT_OR_NONE, "batches of an epoch; by default all"
+    )
+    validation_steps_per_epoch, setValidationStepsPerEpoch, getValidationStepsPerEpoch = param(
+        "validation_steps_per_epoch", INT_OR_NONE, "the same for validation"
+    )
+    verbose, setVerbose, getVerbose = param("verbose", INT, "0 is silent, 1 reports each epoch")
+    random_seed, setRandomSeed, getRandomSeed = param("random_seed", INT_OR_NONE, "by default from run_id")
+    shuffle_buffer_size, setShufflingBufferSize, getShufflingBufferSize = param(
+        "shuffle_buffer_size", INT_OR_NONE, "rows shuffled together"
+    )
+    shuffle, setShuffle, getShuffle = param("shuffle", BOOL, "read the rows of each epoch in another order")
+    partitions_per_process, setPartitionsPerProcess, getPartitionsPerProcess = param(
+        "partitions_per_process", INT_OR_NONE, "repartition to so many for each rank"
+    )
+    run_id, setRunId, getRunId = param("run_id", TEXT_OR_NONE, "names the run, which is resumed if it exists")
+    transformation_fn, setTransformationFn, getTransformationFn = param(
+        "transformation_fn", ANY, "changes each row, a dict of NumPy values by column"
+    )
+    transformation_edit_fields, setTransformationEditFields, getTransformationEditFields = param(
+        "transformation_edit_fields", ANY
+    )
+    transformation_removed_fields, setTransformationRemovedFields, getTransformationRemovedFields = param(
+        "transformation_removed_fields", ANY
+    )
+    train_reader_num_workers, setTrainReaderNumWorker, getTrainReaderNumWorker = param("train_reader_num_workers", INT)
+    val_reader_num_workers, setValReaderNumWorker, getValReaderNumWorker = param("val_reader_num_workers", INT)
+    reader_pool_type, setReaderPoolType, getReaderPoolType = param("reader_pool_type", TEXT_OR_NONE)
+    label_shapes, setLabelShapes, getLabelShapes = param(
+        "label_shapes", ANY, "the shape of each label's batch; by default the output's"
+    )
+    inmemory_cache_all, setInMemoryCacheAll, getInMemoryCacheAll = param(
+        "inmemory_cache_all", BOOL, "keep the rank's share in memory"
+    )
+    use_gpu, setUseGpu, getUseGpu = param("use_gpu", BOOL, "train on a GPU, where the rank has one")
+    mp_start_method, setMpStartMethod, getMpStartMethod = param("mp_start_method", ANY)
+    backward_passes_per_step, setBackwardPassesPerStep, getBackwardPassesPerStep = param(
+        "backward_passes_per_step", INT, "batches whose gradients are added up"
+    )
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,11 +32,8 @@ def data_in_store(
 ) -> tuple[DataSet, DataSet]:
     """The data for training, and those for validation, which may be empty.
 
-    `may_be_any`: a transformation function takes strings and binary data, too.
-
-    Raises:
-        ArgumentError: there are no files or no rows; a column is missing, has nulls, sparse vectors, rows of different
-            sizes or a type that no model takes.
+    `may_be_any`: a transformation function takes strings and binary data, too. Raises ArgumentError where there are no
+    files or no rows, or for a column that no model takes.
     """
     train = _read(store, store.get_train_data_path(number), names, may_be_any)
     path = store.get_val_data_path(number)
@@ -57,11 +55,13 @@ def _read(store: Store, path: str, names: Sequence[str], may_be_any: bool) -> Da
     columns = [_column(found.schema, name, may_be_any) for name in dict.fromkeys(names)]
     if not groups:
         raise farandole.ArgumentError(f"the Parquet files in {path} have no rows.")
-    sized = tuple(_sized(found, column) for column in columns)
+    sized, digest = tuple(_sized(found, column) for column in columns), 0
     for fragment in fragments:
         for each in fragment.row_groups:
-            _check(fragment.metadata.row_group(each.id), sized, found.schema.names, fragment.path, each.id)
-    return DataSet(path, tuple(groups), sized)
+            group = fragment.metadata.row_group(each.id)
+            _check(group, sized, found.schema.names, fragment.path, each.id)
+            digest = zlib.crc32(repr(group.to_dict()).encode(), digest)  # with sizes, and the least and largest values
+    return DataSet(path, tuple(groups), sized, {"row groups": (digest, 0)})
 
 
 def _bytes_of(group: Any, names: Sequence[str]) -> int:

@@ -3,7 +3,8 @@
     PATH/metadata    Spark ML's own: class, uid, and the parameters that JSON can express
     PATH/objects     a Parquet file with one value: all other parameters, pickled together
 
-Loading unpickles, so load from places that you trust, as with PyTorch's and Keras' own files.
+Loading unpickles, so load from places that you trust, as with PyTorch's and Keras' own files. A store is saved without
+its options, as these may be credentials.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from farandole.engine import pack_call, unpack_call
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole_spark._private import context_of, reset_uid, set_params
+from farandole_spark.ml.store import Store
 
 _NOT_SAVED = ("backend",)  # belongs to a session
 
@@ -54,6 +56,7 @@ class _Writer(MLWriter):  # type: ignore[misc]
         for param in self._instance.params:
             if self._instance.isSet(param) and param.name not in _NOT_SAVED:
                 value = self._instance.getOrDefault(param)
+                value = value.without_options() if isinstance(value, Store) else value
                 (simple if _is_json(value) else others)[param.name] = value
         packed = bytearray(self._instance.to_bytes(others))
         DefaultParamsWriter.saveMetadata(self._instance, path, context_of(session), paramMap=simple)

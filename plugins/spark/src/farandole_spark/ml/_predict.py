@@ -1,7 +1,8 @@
 """`transform` of a model: predictions as new columns, made in Spark's tasks.
 
 The model travels as bytes in the closure of a function of pandas, which Spark calls with the feature columns alone, so
-that all other columns of the DataFrame stay as they are, whatever their types.
+that all other columns of the DataFrame stay as they are, whatever their types. A model that predicts row by row gets
+all columns.
 """  # without `annotations` of the future: Spark reads those of `predict`
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,47 +20,37 @@ _PREDICTIONS = "_farandole_predictions"
 Predict = Callable[[Sequence[Any]], Sequence[Any]]
 """Arrays of the features, (rows,) or (rows, size) -> arrays of the outputs, whose first dimension is the rows."""
 
+PredictRow = Callable[[Any], Sequence[Any]]
+"""A Row of Spark -> an array for each output."""
+
 
 def with_predictions(
     frame: Any,
-    features: Sequence[str],
+    features: Sequence[str] | None,
     labels: Sequence[Column],
     sizes: Sequence[int],
     names: Sequence[str],
     call: bytes,
 ) -> Any:
-    """The DataFrame with a column for each label.
+    """The DataFrame with a column for each label, which an output of so many numbers predicts.
 
-    Args:
-        frame: has the features.
-        features: columns in the order of the model's inputs.
-        labels: the columns of the training that the outputs predict.
-        sizes: numbers in a row of each output.
-        names: the new columns.
-        call: of a function that makes a `Predict`, pickled.
-
-    Raises:
-        ArgumentError: a feature is missing, or a new column is there already.
+    `features`: columns in the order of the model's inputs; None to predict row by row. `call`: of a function that makes
+    a `Predict` or a `PredictRow`, pickled. Raises ArgumentError where a feature is missing, or a new column is there.
     """
-    from pyspark.ml.functions import array_to_vector, vector_to_array
+    from pyspark.ml.functions import array_to_vector
     from pyspark.sql import functions
 
-    if missing := [name for name in features if name not in frame.columns]:
-        raise farandole.ArgumentError(f"the DataFrame has no column {missing[0]!r}, which the model reads.")
     if taken := [name for name in names if name in frame.columns]:
         raise farandole.ArgumentError(f"the DataFrame has a column {taken[0]!r} already; name others: setOutputCols.")
-    types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-    given = []
-    for number, name in enumerate(features):
-        column = functions.col(f"`{name}`")
-        if types[name] == "vector":
-            column = functions.when(column.isNotNull(), vector_to_array(column))
-        elif types[name].startswith("decimal"):
-            column = column.cast("double")
-        given.append(column.alias(f"f{number}"))
     scalars = [label.kind == SCALAR and size == 1 for label, size in zip(labels, sizes, strict=True)]
-    predict = _function_of(call, features, scalars)
-    found = frame.withColumn(_PREDICTIONS, predict(functions.struct(*given)))
+    fields = ", ".join(f"p{number}:{'double' if each else 'array<double>'}" for number, each in enumerate(scalars))
+    if features is None:
+        given = functions.struct(*(functions.col(f"`{name}`") for name in frame.columns))
+        predict = functions.udf(_function_of_rows(call, scalars), f"struct<{fields}>", useArrow=False)
+    else:
+        given = functions.struct(*_features(frame, features))
+        predict = functions.pandas_udf(_function_of(call, scalars), f"struct<{fields}>")
+    found = frame.withColumn(_PREDICTIONS, predict(given))
     for number, (label, name, is_scalar) in enumerate(zip(labels, names, scalars, strict=True)):
         value = functions.col(f"{_PREDICTIONS}.p{number}")
         if not is_scalar:
@@ -72,36 +63,57 @@ def with_predictions(
     return found.drop(_PREDICTIONS)
 
 
-def _function_of(call: bytes, names: Sequence[str], scalars: Sequence[bool]) -> Any:
+def _features(frame: Any, names: Sequence[str]) -> Iterator[Any]:
+    """The columns as pandas takes them. A null ends the job, which pandas would not tell from NaN."""
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.sql import functions
+
+    if missing := [name for name in names if name not in frame.columns]:
+        raise farandole.ArgumentError(f"the DataFrame has no column {missing[0]!r}, which the model reads.")
+    types = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    for number, name in enumerate(names):
+        column = value = functions.col(f"`{name}`")
+        if types[name] == "vector":
+            value = vector_to_array(column)
+        elif types[name].startswith("decimal"):
+            value = column.cast("double")
+        why = functions.lit(f"the column {name!r} has a null; fill it, or drop the row, before transform")
+        given = functions.when(column.isNotNull(), value).otherwise(functions.raise_error(why))
+        yield given.alias(f"f{number}")
+
+
+def _function_of(call: bytes, scalars: Sequence[bool]) -> Any:
     """The function of pandas that Spark calls in its tasks."""
     import pandas
-    from pyspark.sql.functions import pandas_udf
-
-    fields = ", ".join(f"p{number}:{'double' if each else 'array<double>'}" for number, each in enumerate(scalars))
 
     def predict(batches: Iterator[pandas.DataFrame]) -> Iterator[pandas.DataFrame]:
         make, args, kwargs = unpack_call(call)
         model: Predict = make(*args, **kwargs)
         for batch in batches:
             parts = [
-                model(
-                    [
-                        _array(batch[column].iloc[start : start + _ROWS], name)
-                        for column, name in zip(batch, names, strict=True)
-                    ]
-                )
+                model([_array(batch[column].iloc[start : start + _ROWS]) for column in batch])
                 for start in range(0, len(batch), _ROWS)
             ]
             yield pandas.DataFrame(_columns(parts, scalars), index=batch.index)
 
-    return pandas_udf(predict, f"struct<{fields}>")
+    return predict
 
 
-def _array(values: Any, name: str) -> Any:
-    if values.isna().any():
-        raise farandole.ArgumentError(
-            f"the column {name!r} has a null or NaN; fill it, or drop the row, before transform."
-        )
+def _function_of_rows(call: bytes, scalars: Sequence[bool]) -> Any:
+    """The same for a Row of all columns."""
+    made: list[PredictRow] = []
+
+    def predict(row: Any) -> tuple[Any, ...]:
+        if not made:
+            make, args, kwargs = unpack_call(call)
+            made.append(make(*args, **kwargs))
+        outputs = (np.asarray(each, np.float64).reshape(-1).tolist() for each in made[0](row))
+        return tuple(each[0] if is_scalar else each for each, is_scalar in zip(outputs, scalars, strict=True))
+
+    return predict
+
+
+def _array(values: Any) -> Any:
     found = values.to_numpy()
     return np.stack(found) if found.dtype == object and len(found) else found
 

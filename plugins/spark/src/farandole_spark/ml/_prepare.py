@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from farandole_spark.ml._shards import RowGroup
 from farandole_spark.ml.store import Store
 
 _IS_VALIDATION = "_farandole_is_validation"
+_ROUNDING = 1e-9  # of sums whose order is another one each time
 _GROUP_ROWS, _GROUP_BYTES = 1 << 16, 16 << 20  # a row group has at most so much, and is read as a whole
 
 
@@ -41,29 +43,31 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class _Report:
-    """What a task has to say of a partition. `sizes`: numbers in a row, by column; `nulls`: rows, by column."""
+    """What a task has to say of a partition. `sizes`: numbers in a row, by column; `nulls`: rows, by column.
+
+    `sums`: of the values, of their products with the column before, and of the absolute values of both, by column.
+    """
 
     files: Mapping[str, Sequence[Sequence[int]]]  # the rows and the bytes of each row group
     sizes: Mapping[str, Sequence[int]]
     nulls: Mapping[str, int]
+    sums: Mapping[str, Sequence[float]]
     error: str = ""
 
 
 def prepare(frame: Any, request: Request, store: Store, token: str) -> tuple[DataSet, DataSet]:
     """Write the rows for training and for validation. Returns both; the second one may be empty.
 
-    Raises:
-        ArgumentError: a column is missing, has nulls, rows of different sizes or a type that no model takes; or there
-            are no rows.
-        FarandoleError: the store is full, or executors cannot write to it.
+    Raises ArgumentError for rows that no model takes, or none; FarandoleError where the store cannot be written to.
     """
     columns = columns_of(frame.schema.fields, request.names, request.may_be_any)
     paths = store.get_train_data_path(token), store.get_val_data_path(token)
     reports = _write(_selected(frame, columns, request), columns, request, store, paths)
     _check(reports, [column.name for column in columns])
     sized = tuple(_sized(column, reports) for column in columns)
+    facts = _facts(reports, request.names)
     train, validation = (
-        DataSet(path, tuple(_groups(reports, store.get_localized_path(path))), sized) for path in paths
+        DataSet(path, tuple(_groups(reports, store.get_localized_path(path))), sized, facts) for path in paths
     )
     if not train.rows:
         raise farandole.ArgumentError("the DataFrame has no rows for training; check it and `validation`.")
@@ -141,7 +145,8 @@ class _PartitionWriter:
             error = reason_of(raised)
         for file in files:
             error = file.close() or error
-        return _Report({file.path: file.groups for file in files if file.groups}, facts.sizes, facts.nulls, error)
+        groups = {file.path: file.groups for file in files if file.groups}
+        return _Report(groups, facts.sizes, facts.nulls, {name: [*each] for name, each in facts.sums.items()}, error)
 
     def _parted(self, batch: Any, rng: np.random.Generator) -> tuple[Any, Any]:
         """The rows for training, and those for validation."""
@@ -158,17 +163,19 @@ class _PartitionWriter:
 
 
 class _Facts:
-    """Counts nulls, and notes the sizes of lists."""
+    """Counts nulls, notes the sizes of lists, and adds up values. The order of the rows does not count."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
         self.nulls: dict[str, int] = {}
         self.sizes: dict[str, list[int]] = {}
+        self.sums: dict[str, Any] = {}
 
     def add(self, batch: Any) -> None:
         import pyarrow.compute
         import pyarrow.types
 
+        before: Any = 1.0
         for name in self._names:
             values = batch.column(name)
             nulls = values.null_count
@@ -179,6 +186,33 @@ class _Facts:
                 self.sizes[name] = sorted({min(known), max(known)}) if known else []
             if nulls:
                 self.nulls[name] = self.nulls.get(name, 0) + nulls
+            else:
+                numbers = _numbers(values)
+                terms = np.stack([numbers, numbers * before])
+                self.sums[name] = self.sums.get(name, 0) + np.concatenate([terms.sum(1), np.abs(terms).sum(1)])
+                before = numbers
+
+
+def _numbers(values: Any) -> Any:
+    """A number for each value of Arrow, finite and without nulls; the place in a list counts."""
+    import pyarrow.types
+
+    if pyarrow.types.is_list(values.type) or pyarrow.types.is_large_list(values.type):
+        flat = np.nan_to_num(values.flatten().to_numpy(zero_copy_only=False).astype(float), posinf=1, neginf=2)
+        size, rest = divmod(len(flat), max(1, len(values)))
+        return flat.reshape(len(values), size) @ np.cos(np.arange(size)) if not rest else np.zeros(len(values))
+    found = values.to_numpy(zero_copy_only=False)
+    if found.dtype == object:
+        found = np.array([zlib.crc32(each.encode() if isinstance(each, str) else each) for each in found])
+    return np.nan_to_num(found.astype(float), posinf=1, neginf=2)
+
+
+def _facts(reports: Sequence[_Report], names: Sequence[str]) -> dict[str, tuple[float, float]]:
+    facts: dict[str, tuple[float, float]] = {}
+    for name in names:
+        first, second, *scales = np.sum([report.sums.get(name, [0.0] * 4) for report in reports], 0).tolist()
+        facts |= {name: (first, _ROUNDING * scales[0]), f"{name}, paired": (second, _ROUNDING * scales[1])}
+    return facts
 
 
 class _File:

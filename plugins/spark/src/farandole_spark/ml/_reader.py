@@ -12,12 +12,13 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import farandole
 import numpy as np
 
+from farandole_spark.ml._checkpoints import Facts
 from farandole_spark.ml._columns import SCALAR, Column
 from farandole_spark.ml._shards import Piece, RowGroup, Share, order_of, windows_of
 
@@ -31,11 +32,12 @@ _END_SECONDS = 10.0  # for the thread to end what it reads
 
 @dataclass(frozen=True)
 class DataSet:
-    """Prepared data: Parquet files in a store. `rows` may be 0."""
+    """Prepared data: Parquet files in a store. `rows` may be 0. `facts` tell them apart from other data."""
 
     path: str
     groups: tuple[RowGroup, ...]
     columns: tuple[Column, ...]
+    facts: Facts = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -47,14 +49,15 @@ class DataSet:
 class Reading:
     """How a rank reads a data set.
 
-    `float_type`: of floats; None keeps each column's type. `seed`: None does not shuffle. `window_rows`: None for as
-    many as fit into 16 MiB.
+    `float_type`: of floats; None keeps each column's type. `seed`: None does not shuffle. `kept`: where the rank's
+    share of each data set stays in memory; None reads it anew in each pass. `window_rows`: None for as many as fit
+    into 16 MiB.
     """
 
     batch_size: int
     seed: int | None = None
     float_type: str | None = None
-    in_memory: bool = False
+    kept: dict[str, Arrays] | None = None
     window_rows: int | None = None
     transformation: Transformation | None = None
 
@@ -86,7 +89,7 @@ def batches_of(stream: Stream) -> Stream:
 
 
 def _blocks_of_passes(data: DataSet, filesystem: Any, share: Share, how: Reading, first: int) -> Iterator[Arrays]:
-    read = _InMemory(data, filesystem, share, how) if how.in_memory else _FromStore(data, filesystem, share, how)
+    read = _FromStore(data, filesystem, share, how) if how.kept is None else _InMemory(data, filesystem, share, how)
     for number in itertools.count(first):
         rng = None if how.seed is None else np.random.default_rng([how.seed, number, share.rank])
         for window in read.windows(number, rng):
@@ -122,8 +125,11 @@ class _InMemory:
     """Reads the rank's share once; each pass shuffles all of it."""
 
     def __init__(self, data: DataSet, filesystem: Any, share: Share, how: Reading) -> None:
-        files = _Files(data, filesystem, how.float_type)
-        self._all, self._rows = _joined([files.read(piece) for piece in share.pieces()]), _window_rows(data, how)
+        assert how.kept is not None
+        if data.path not in how.kept:
+            files = _Files(data, filesystem, how.float_type)
+            how.kept[data.path] = _joined([files.read(piece) for piece in share.pieces()])
+        self._all, self._rows = how.kept[data.path], _window_rows(data, how)
 
     def windows(self, number: int, rng: np.random.Generator | None) -> Iterator[Arrays]:
         total = _rows(self._all)

@@ -24,6 +24,13 @@ class Losses:
     weights: Sequence[float]
     label_shapes: Sequence[Sequence[int]] | None
 
+    def to(self, device: torch.device) -> Losses:
+        """The same; losses that have tensors, such as weights of classes, move to the device."""
+        for each in self.losses:
+            if isinstance(each, torch.nn.Module):
+                each.to(device)
+        return self
+
     def shaped(self, outputs: Any, labels: Sequence[torch.Tensor]) -> tuple[Sequence[Any], list[torch.Tensor]]:
         """The outputs as a list, and each label in the shape of its output, if that has as many numbers."""
         listed = list(outputs) if isinstance(outputs, list | tuple) else [outputs]

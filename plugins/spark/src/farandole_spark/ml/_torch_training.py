@@ -7,13 +7,12 @@ import io
 import itertools
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import farandole_torch as hvd
 import torch
 
-from farandole_spark.ml import _checkpoints
 from farandole_spark.ml._reader import Stream
 from farandole_spark.ml._torch_losses import Batch, Loss, Losses, Places, float_type_of
 from farandole_spark.ml._training import Trained, Training
@@ -34,28 +33,20 @@ class TorchPlan:
     train_minibatch: Callable[..., tuple[Any, torch.Tensor]] | None
 
 
-@dataclass
-class _State:
-    """The content of a checkpoint: everything on which the next epoch depends."""
-
-    epoch: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list)
-
-
 def train(training: Training, plan: TorchPlan) -> Trained | None:
     """The function of all ranks. Returns the result on rank 0."""
     hvd.init()
     rank = _Rank(training, plan)
     rank.resume()
     rank.run_epochs()
-    return Trained(rank.packed(), rank.state.history) if hvd.rank() == 0 else None
+    return Trained(rank.packed(), rank.history) if hvd.rank() == 0 else None
 
 
 class _Rank:
     """A rank with its copy of the model."""
 
     def __init__(self, training: Training, plan: TorchPlan) -> None:
-        self.training, self.plan, self.state = training, plan, _State()
+        self.training, self.plan, self.history = training, plan, list[dict[str, Any]]()
         self._device = torch.device("cpu")
         if training.use_gpu and torch.cuda.is_available():
             self._device = torch.device("cuda", hvd.local_rank() % torch.cuda.device_count())
@@ -63,7 +54,7 @@ class _Rank:
         torch.manual_seed(training.seed)
         self._model = plan.model.to(self._device)
         made = [make(model=plan.model, optimizer=plan.optimizer) for make in plan.loss_constructors]
-        self._losses = replace(plan.losses, losses=made) if made else plan.losses
+        self._losses = (replace(plan.losses, losses=made) if made else plan.losses).to(self._device)
         self._float = float_type_of(self._model)
         _scale_rates(plan.optimizer, hvd.size())
         named = {"compression": plan.compression} if plan.compression is not None else {}
@@ -77,20 +68,14 @@ class _Rank:
     def _batches(self, stream: Stream) -> Generator[Batch, None, None]:
         return self.plan.places.batches(stream, self._device, self._float)
 
-    # ---- Checkpoints -------------------------------------------------------------------------------------------------
-
     def resume(self) -> None:
         """Begin with the state of the run's checkpoint, if there is one, and with that of rank 0 in any case."""
-        packed = None
-        if hvd.rank() == 0:
-            packed = _checkpoints.read(self.training.store, self.training.run_id)
-        packed = hvd.broadcast_object(packed, 0)
-        if packed is not None:
-            found = torch.load(io.BytesIO(packed), map_location=self._device, weights_only=True)
+        if (checkpoint := self.training.checkpoint()) is not None:
+            found = torch.load(io.BytesIO(checkpoint.state), map_location=self._device, weights_only=True)
             self._model.load_state_dict(found["model"])
             self._optimizer.load_state_dict(found["optimizer"])
             _scale_rates(self._optimizer, hvd.size())  # saved with the user's
-            self.state = _State(found["epoch"], found["history"])
+            self.history = checkpoint.history
         hvd.broadcast_parameters(self._model.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(self._optimizer, root_rank=0)
 
@@ -100,15 +85,8 @@ class _Rank:
         for group in optimizer["param_groups"]:
             group["lr"] = group["lr"] / hvd.size()
         file = io.BytesIO()
-        state = {"epoch": self.state.epoch, "history": self.state.history}
-        torch.save({"model": self._model.state_dict(), "optimizer": optimizer, **state}, file)
+        torch.save({"model": self._model.state_dict(), "optimizer": optimizer}, file)
         return file.getvalue()
-
-    def _save(self) -> None:
-        if hvd.rank() == 0 and self.training.store.saving_runs():
-            _checkpoints.write(self.training.store, self.training.run_id, self.packed())
-
-    # ---- Epochs ------------------------------------------------------------------------------------------------------
 
     def run_epochs(self) -> None:
         """Run all epochs that are left."""
@@ -116,22 +94,19 @@ class _Rank:
         steps = training.steps_of_epoch(size)
         steps_of_validation = training.steps_of_validation(size)
         float_type = str(self._float).removeprefix("torch.")
-        read = self._batches(training.train_blocks(hvd.rank(), size, self.state.epoch, float_type))
-        while self.state.epoch < training.epochs:
-            torch.manual_seed((training.seed * 1_000_003 + self.state.epoch) * size + hvd.rank())
-            found: dict[str, Any] = {
-                "epoch": self.state.epoch,
-                "train": self._train(itertools.islice(read, steps), steps),
-            }
+        read = self._batches(training.train_blocks(hvd.rank(), size, len(self.history), float_type))
+        for epoch in range(len(self.history), training.epochs):
+            torch.manual_seed(training.seed_of(epoch, hvd.rank()))
+            found: dict[str, Any] = {"epoch": epoch, "train": self._train(itertools.islice(read, steps), steps)}
             if steps_of_validation:
                 read_once = self._batches(training.validation_blocks(hvd.rank(), size, float_type))
                 with contextlib.closing(read_once) as batches:
                     found["validation"] = self._validate(itertools.islice(batches, steps_of_validation))
             if training.verbose and hvd.rank() == 0:
                 print(found, file=sys.stdout, flush=True)
-            self.state.history.append(found)
-            self.state.epoch += 1
-            self._save()
+            self.history.append(found)
+            if hvd.rank() == 0 and training.store.saving_runs():
+                training.save(epoch + 1, self.history, self.packed())
         read.close()
 
     def _train(self, batches: Iterator[Batch], steps: int) -> dict[str, Any]:

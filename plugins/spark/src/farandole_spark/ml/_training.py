@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from farandole_spark.ml._reader import DataSet, Reading, Stream, Transformation, blocks
+import farandole
+
+from farandole_spark.ml import _checkpoints
+from farandole_spark.ml._checkpoints import Checkpoint, Identity
+from farandole_spark.ml._reader import Arrays, DataSet, Reading, Stream, Transformation, blocks
 from farandole_spark.ml._shards import Share
 from farandole_spark.ml.store import Store
 
 
 @dataclass(frozen=True)
 class Training:
-    """The data, and how they are read. `seed` is the same on all ranks; it names the order of each pass."""
+    """The data, and how they are read. `seed` is the same on all ranks; it names the order of each pass.
+
+    `kept`: see `Reading`; empty until a rank reads.
+    """
 
     store: Store
     run_id: str
+    identity: Identity
     train: DataSet
     validation: DataSet
     features: tuple[str, ...]
@@ -29,37 +39,49 @@ class Training:
     seed: int
     is_shuffled: bool
     window_rows: int | None
-    in_memory: bool
+    kept: dict[str, Arrays] | None
     transformation: Transformation | None
     verbose: int
     use_gpu: bool
 
+    def seed_of(self, epoch: int, rank: int) -> int:
+        """A seed for what a rank draws in an epoch, the same after a resume."""
+        return zlib.crc32(f"{self.seed} {epoch} {rank}".encode())
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The run's checkpoint, as rank 0 finds it; None where there is none. Collective."""
+        found = _checkpoints.read(self.store, self.run_id) if farandole.rank() == 0 else None
+        return farandole.broadcast_object(found, 0)
+
+    def save(self, epochs: int, history: Any, state: bytes, folder: Path | None = None) -> None:
+        """Keep a checkpoint and the files of a folder. Raises FarandoleError, see `_checkpoints.write`."""
+        _checkpoints.write(self.store, self.run_id, self.identity, Checkpoint(epochs, history, state))
+        if folder is not None:
+            self.store.sync_fn(self.run_id)(str(folder))
+
     def steps_of_epoch(self, size: int) -> int:
         """Batches of each of `size` ranks in an epoch."""
-        return self.steps or self._share(self.train, 0, size).batches(self.batch_size)
+        return self.steps or Share(self.train.groups, 0, size).batches(self.batch_size)
 
     def steps_of_validation(self, size: int) -> int:
         """The same for validation; 0 without."""
         if not self.validation.rows:
             return 0
-        return self.validation_steps or self._share(self.validation, 0, size).batches(self.validation_batch_size)
+        return self.validation_steps or Share(self.validation.groups, 0, size).batches(self.validation_batch_size)
 
     def train_blocks(self, rank: int, size: int, epoch: int, float_type: str | None) -> Stream:
         """The batches of a rank, several at a time and without end, from the first one of an epoch on."""
         first = epoch * self.steps_of_epoch(size)
         how = self._reading(self.batch_size, float_type, self.seed if self.is_shuffled else None)
-        return blocks(self.train, self.store.fs, self._share(self.train, rank, size), how, first)
+        return blocks(self.train, self.store.fs, Share(self.train.groups, rank, size), how, first)
 
     def validation_blocks(self, rank: int, size: int, float_type: str | None) -> Stream:
         """The same for validation, in the order of the data."""
         how = self._reading(self.validation_batch_size, float_type, None)
-        return blocks(self.validation, self.store.fs, self._share(self.validation, rank, size), how)
-
-    def _share(self, data: DataSet, rank: int, size: int) -> Share:
-        return Share(data.groups, rank, size)
+        return blocks(self.validation, self.store.fs, Share(self.validation.groups, rank, size), how)
 
     def _reading(self, batch_size: int, float_type: str | None, seed: int | None) -> Reading:
-        return Reading(batch_size, seed, float_type, self.in_memory, self.window_rows, self.transformation)
+        return Reading(batch_size, seed, float_type, self.kept, self.window_rows, self.transformation)
 
 
 @dataclass(frozen=True)

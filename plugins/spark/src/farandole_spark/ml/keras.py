@@ -11,7 +11,6 @@ model.transform(frame).select("y", "y__output")
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +21,19 @@ from farandole.engine import pack_call, unpack_call
 from pyspark.ml.param import Param
 
 from farandole_spark._private import UNDEFINED, set_defaults
-from farandole_spark.ml._accessors import Getter, Setter
+from farandole_spark.ml._accessors import ANY, param
 from farandole_spark.ml._columns import Column, check_shapes
 from farandole_spark.ml._estimator import FrameworkEstimator, given
-from farandole_spark.ml._keras_objects import Custom, PackedModel, pack, pack_model, shapes_of, unpack
+from farandole_spark.ml._keras_objects import (
+    Custom,
+    PackedModel,
+    identity_of,
+    pack,
+    pack_model,
+    shapes_of,
+    unpack,
+    unpack_arrays,
+)
 from farandole_spark.ml._model import TrainedModel
 from farandole_spark.ml._params import Arguments
 from farandole_spark.ml._persistence import Persistent
@@ -78,15 +86,13 @@ class KerasEstimator(_WithModel, FrameworkEstimator):
     """
 
     framework = "keras"
-    custom_objects = Param(UNDEFINED, "custom_objects", "classes and functions that Keras needs to load the model")
-    setCustomObjects, getCustomObjects = Setter[Custom]("custom_objects"), Getter[Custom]("custom_objects")
-    checkpoint_callback = Param(UNDEFINED, "checkpoint_callback", "a ModelCheckpoint; what it keeps is the result")
-    setCheckpointCallback, getCheckpointCallback = (
-        Setter[Any]("checkpoint_callback"),
-        Getter[Any]("checkpoint_callback"),
+    custom_objects, setCustomObjects, getCustomObjects = param(
+        "custom_objects", ANY, "classes and functions that Keras needs to load the model"
     )
-    backend_env = Param(UNDEFINED, "backend_env", "variables for the ranks")
-    setBackendEnv, getBackendEnv = Setter[Mapping[str, str]]("backend_env"), Getter[Mapping[str, str]]("backend_env")
+    checkpoint_callback, setCheckpointCallback, getCheckpointCallback = param(
+        "checkpoint_callback", ANY, "a ModelCheckpoint; what it keeps is the result"
+    )
+    backend_env, setBackendEnv, getBackendEnv = param("backend_env", ANY, "variables for the ranks")
 
     def __init__(self, **arguments: Unpack[KerasArguments]) -> None:
         super().__init__()
@@ -108,6 +114,10 @@ class KerasEstimator(_WithModel, FrameworkEstimator):
         if not all(found):
             raise farandole.ArgumentError("KerasEstimator needs an optimizer and a loss, or a compiled model.")
         return found
+
+    def described(self, value: Any) -> Any:
+        """See the base class."""
+        return super().described(identity_of(value))
 
     def train_on(self, backend: Backend, training: Training) -> Trained:
         """See the base class."""
@@ -140,7 +150,7 @@ class KerasEstimator(_WithModel, FrameworkEstimator):
             loss, metrics = unpack(pack(loss), custom), unpack(pack(self.getMetrics()), custom)
             fresh = keras.optimizers.get(unpack(pack(optimizer), custom))
             model.compile(optimizer=fresh, loss=loss, loss_weights=self.getLossWeights(), metrics=metrics)
-        model.set_weights(pickle.loads(trained.model)["weights"])
+        model.set_weights(unpack_arrays(trained.model)[: len(model.weights)])
         return self.get_model_class()(
             **self._get_model_kwargs(model, trained.history, run_id, columns, keras.backend.floatx())
         )
@@ -171,8 +181,9 @@ class KerasModel(_WithModel, TrainedModel):
     the epochs' values by name. The model is compiled.
     """
 
-    custom_objects = Param(UNDEFINED, "custom_objects", "classes and functions that Keras needs to load the model")
-    setCustomObjects, getCustomObjects = Setter[Custom]("custom_objects"), Getter[Custom]("custom_objects")
+    custom_objects, setCustomObjects, getCustomObjects = param(
+        "custom_objects", ANY, "classes and functions that Keras needs to load the model"
+    )
     _floatx = Param(UNDEFINED, "_floatx", "Keras' type of floats")
 
     def __init__(

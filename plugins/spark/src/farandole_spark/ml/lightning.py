@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import farandole
 import torch
-from pyspark.ml.param import Param, TypeConverters
 
-from farandole_spark._private import UNDEFINED, set_defaults
-from farandole_spark.ml._accessors import Getter, Setter
+from farandole_spark._private import set_defaults
+from farandole_spark.ml._accessors import ANY, BOOL, INT, INT_OR_NONE, param
 from farandole_spark.ml._columns import Column, check_shapes
 from farandole_spark.ml._estimator import FrameworkEstimator
 from farandole_spark.ml._training import Trained, Training
@@ -77,28 +76,22 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
     """
 
     framework = "lightning"
-    trainer_args = Param(UNDEFINED, "trainer_args", "more arguments of Lightning's Trainer")
-    setTrainerArgs, getTrainerArgs = Setter[Mapping[str, Any]]("trainer_args"), Getter[Any]("trainer_args")
-    num_gpus = Param(UNDEFINED, "num_gpus", "0 trains without a GPU; each rank has one at most")
-    setNumGPUs, getNumGPUs = Setter[int]("num_gpus"), Getter[int | None]("num_gpus")
-    logger = Param(UNDEFINED, "logger", "a logger of Lightning")
-    setLogger, getLogger = Setter[Any]("logger"), Getter[Any]("logger")
-    log_every_n_steps = Param(UNDEFINED, "log_every_n_steps", "steps between logs", TypeConverters.toInt)
-    setLogEveryNSteps, getLogEveryNSteps = Setter[int]("log_every_n_steps"), Getter[int]("log_every_n_steps")
-    terminate_on_nan = Param(UNDEFINED, "terminate_on_nan", "raise at a bad loss", TypeConverters.toBoolean)
-    setTerminateOnNan, getTerminateOnNan = Setter[bool]("terminate_on_nan"), Getter[bool]("terminate_on_nan")
-    profiler = Param(UNDEFINED, "profiler", "a profiler of Lightning")
-    setProfiler, getProfiler = Setter[Any]("profiler"), Getter[Any]("profiler")
-    loader_num_epochs = Param(UNDEFINED, "loader_num_epochs", "without effect")
-    setLoaderNumEpochs, getLoaderNumEpochs = Setter[Any]("loader_num_epochs"), Getter[Any]("loader_num_epochs")
-    debug_data_loader = Param(UNDEFINED, "debug_data_loader", "without effect")
-    setDebugDataLoader, getDebugDataLoader = Setter[Any]("debug_data_loader"), Getter[Any]("debug_data_loader")
-    train_async_data_loader_queue_size = Param(UNDEFINED, "train_async_data_loader_queue_size", "without effect")
-    setTrainAsyncDataLoaderQueueSize = Setter[Any]("train_async_data_loader_queue_size")
-    getTrainAsyncDataLoaderQueueSize = Getter[Any]("train_async_data_loader_queue_size")
-    val_async_data_loader_queue_size = Param(UNDEFINED, "val_async_data_loader_queue_size", "without effect")
-    setValAsyncDataLoaderQueueSize = Setter[Any]("val_async_data_loader_queue_size")
-    getValAsyncDataLoaderQueueSize = Getter[Any]("val_async_data_loader_queue_size")
+    trainer_args, setTrainerArgs, getTrainerArgs = param("trainer_args", ANY, "more arguments of Lightning's Trainer")
+    num_gpus, setNumGPUs, getNumGPUs = param(
+        "num_gpus", INT_OR_NONE, "0 trains without a GPU; each rank has at most one"
+    )
+    logger, setLogger, getLogger = param("logger", ANY, "a logger of Lightning")
+    log_every_n_steps, setLogEveryNSteps, getLogEveryNSteps = param("log_every_n_steps", INT, "steps between logs")
+    terminate_on_nan, setTerminateOnNan, getTerminateOnNan = param("terminate_on_nan", BOOL, "raise at a bad loss")
+    profiler, setProfiler, getProfiler = param("profiler", ANY, "a profiler of Lightning")
+    loader_num_epochs, setLoaderNumEpochs, getLoaderNumEpochs = param("loader_num_epochs", ANY)
+    debug_data_loader, setDebugDataLoader, getDebugDataLoader = param("debug_data_loader", ANY)
+    train_async_data_loader_queue_size, setTrainAsyncDataLoaderQueueSize, getTrainAsyncDataLoaderQueueSize = param(
+        "train_async_data_loader_queue_size", ANY
+    )
+    val_async_data_loader_queue_size, setValAsyncDataLoaderQueueSize, getValAsyncDataLoaderQueueSize = param(
+        "val_async_data_loader_queue_size", ANY
+    )
 
     def __init__(self, **arguments: Unpack[LightningArguments]) -> None:
         super().__init__()

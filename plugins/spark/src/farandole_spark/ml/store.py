@@ -11,6 +11,7 @@ PREFIX/runs/RUN/logs                 what callbacks such as TensorBoard's write
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import re
 import tempfile
@@ -21,6 +22,7 @@ import farandole
 
 __all__ = ["DBFSLocalStore", "FilesystemStore", "HDFSStore", "LocalStore", "S3Store", "Store"]
 PARTIAL = ".partial"  # the end of the name of a file that is being written
+_ADDRESS = ("host", "port")
 _PROTOCOL = re.compile(r"([a-z0-9]+)://")
 
 
@@ -109,6 +111,12 @@ class Store:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_fs": None}  # each process has connections of its own
 
+    def without_options(self) -> Store:
+        """A copy without what may be secret: the `storage_options`, but those that are the address."""
+        copied = copy.copy(self)
+        copied.storage_options = {name: each for name, each in self.storage_options.items() if name in _ADDRESS}
+        return copied
+
     def protocol_of(self, path: str) -> str:
         """`"s3"` of `"s3://bucket"`."""
         found = _PROTOCOL.match(path)
@@ -188,6 +196,9 @@ class Store:
         try:
             with self.fs.open(partial, "wb") as file:
                 file.write(contents)
+                if self.protocol_of(self.prefix_path) == "file":
+                    file.flush()
+                    os.fsync(file.fileno())  # else a crash of the host could leave the new name with an empty file
             self.fs.mv(partial, target)
         except BaseException:
             with contextlib.suppress(OSError):

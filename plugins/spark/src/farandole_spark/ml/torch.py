@@ -16,16 +16,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import farandole
+import numpy as np
 import torch
-from pyspark.ml.param import Param
 
-from farandole_spark._private import UNDEFINED
-from farandole_spark.ml._accessors import Getter, Setter
+from farandole_spark.ml._accessors import ANY, param
 from farandole_spark.ml._columns import Column, check_shapes
 from farandole_spark.ml._estimator import FrameworkEstimator, given
 from farandole_spark.ml._model import TrainedModel
 from farandole_spark.ml._params import Arguments, EstimatorParams
-from farandole_spark.ml._predict import Predict
+from farandole_spark.ml._predict import Predict, PredictRow
 from farandole_spark.ml._torch_losses import Losses, Places, float_type_of
 from farandole_spark.ml._training import Trained, Training
 from farandole_spark.ml.backend import Backend
@@ -51,12 +50,13 @@ class TorchArguments(Arguments, total=False):
 class TorchParams(EstimatorParams):
     """The parameters of both estimators of PyTorch's modules."""
 
-    input_shapes = Param(UNDEFINED, "input_shapes", "the shape of each input's batch, by default [-1, size]")
-    setInputShapes, getInputShapes = Setter[Shapes]("input_shapes"), Getter[Shapes | None]("input_shapes")
-    loss_constructors = Param(UNDEFINED, "loss_constructors", "make the losses on ranks, from `model` and `optimizer`")
-    setLossConstructors, getLossConstructors = Setter[Any]("loss_constructors"), Getter[Any]("loss_constructors")
-    train_minibatch_fn = Param(UNDEFINED, "train_minibatch_fn", "does a step, and returns outputs and loss")
-    setTrainMinibatchFn, getTrainMinibatchFn = Setter[Any]("train_minibatch_fn"), Getter[Any]("train_minibatch_fn")
+    input_shapes, setInputShapes, getInputShapes = param(
+        "input_shapes", ANY, "the shape of each input's batch, by default [-1, size]"
+    )
+    loss_constructors, setLossConstructors, getLossConstructors = param(
+        "loss_constructors", ANY, "make the losses on ranks, from `model` and `optimizer`"
+    )
+    train_minibatch_fn, setTrainMinibatchFn, getTrainMinibatchFn = param("train_minibatch_fn", ANY, "does a step")
 
     def setParams(self, **values: Any) -> Self:
         """See the base class. Raises ArgumentError for both a loss and loss constructors."""
@@ -144,14 +144,10 @@ class TorchModel(TrainedModel):
     each epoch, with `epoch`, `train` and `validation`. The optimizer has its state after the training.
     """
 
-    optimizer = Param(UNDEFINED, "optimizer", "the optimizer, with its state after the training")
-    setOptimizer, getOptimizer = Setter[Any]("optimizer"), Getter[Any]("optimizer")
-    input_shapes = Param(UNDEFINED, "input_shapes", "the shape of each input's batch")
-    setInputShapes, getInputShapes = Setter[Shapes]("input_shapes"), Getter[Shapes | None]("input_shapes")
-    loss = Param(UNDEFINED, "loss", "the loss of the training")
-    setLoss, getLoss = Setter[Any]("loss"), Getter[Any]("loss")
-    loss_constructors = Param(UNDEFINED, "loss_constructors", "functions that made the losses")
-    setLossConstructors, getLossConstructors = Setter[Any]("loss_constructors"), Getter[Any]("loss_constructors")
+    optimizer, setOptimizer, getOptimizer = param("optimizer", ANY, "the optimizer, with its state after the training")
+    input_shapes, setInputShapes, getInputShapes = param("input_shapes", ANY, "shapes of batches")
+    loss, setLoss, getLoss = param("loss", ANY, "the loss of the training")
+    loss_constructors, setLossConstructors, getLossConstructors = param("loss_constructors", ANY, "made the losses")
 
     def __init__(
         self,
@@ -178,11 +174,26 @@ class TorchModel(TrainedModel):
     def output_sizes(self) -> list[int]:
         """Numbers in a row of each output, from a call of the model with zeros."""
         zeros = [torch.zeros([2 if each == -1 else each for each in shape]).numpy() for shape in self._shapes()]
-        return [int(each[0].size) for each in predictor(self.getModel(), self._shapes())(zeros)]
+        make, args = self.prediction()
+        return [int(each[0].size) for each in make(*args)(zeros)]
 
     def prediction(self) -> tuple[Callable[..., Predict], tuple[Any, ...]]:
         """See the base class."""
-        return predictor, (self.getModel(), self._shapes())
+        return predictor, (self._copy_on_cpu(), self._shapes())
+
+    def get_prediction_fn(self) -> Callable[[torch.nn.Module, Any], Any]:
+        """A function of model and Row that returns the outputs. `transform` calls that of a derived class."""
+        names, shapes = self.getFeatureColumns(), self._shapes()
+        return lambda model, row: predictor(model, shapes)([np.asarray([row[name]]) for name in names])
+
+    def prediction_of_rows(self) -> tuple[Callable[..., PredictRow], tuple[Any, ...]] | None:
+        """See the base class."""
+        if type(self).get_prediction_fn is TorchModel.get_prediction_fn:
+            return None
+        return predictor_of_rows, (self._copy_on_cpu(), self.get_prediction_fn())
+
+    def _copy_on_cpu(self) -> torch.nn.Module:
+        return copy.deepcopy(self.getModel()).cpu().eval()
 
 
 def check_optimizer(estimator: TorchParams) -> None:
@@ -220,14 +231,27 @@ def places_of(training: Training, input_shapes: Sequence[Sequence[int]] | None) 
 
 def predictor(model: torch.nn.Module, shapes: Sequence[Sequence[int]]) -> Predict:
     """A function of arrays that calls the model with floats of its own type."""
-    model = model.cpu().eval()
     dtype = float_type_of(model)
 
     def predict(features: Sequence[Any]) -> list[Any]:
         inputs = [torch.as_tensor(each).to(dtype).reshape(list(s)) for each, s in zip(features, shapes, strict=True)]
         with torch.no_grad():
             outputs = model(*inputs)
-        listed = outputs if isinstance(outputs, list | tuple) else [outputs]
-        return [each.double().numpy() for each in listed]
+        return _arrays(outputs)
 
     return predict
+
+
+def predictor_of_rows(model: torch.nn.Module, function: Callable[[torch.nn.Module, Any], Any]) -> PredictRow:
+    """A function of a Row that calls the model by a function of the user's."""
+
+    def predict(row: Any) -> list[Any]:
+        with torch.no_grad():
+            return _arrays(function(model, row))
+
+    return predict
+
+
+def _arrays(outputs: Any) -> list[Any]:
+    listed = outputs if isinstance(outputs, list | tuple) else [outputs]
+    return [torch.as_tensor(each).double().numpy() for each in listed]
