@@ -7,8 +7,9 @@ namespace farandole {
 namespace {
 
 constexpr FrameKind kWithdrawn = FrameKind::kGoodbye;
-constexpr uint32_t kRefused = 1;  // the part of a grant that wants no payload
-constexpr int kCallsPerPump = 8;  // so that one link, which may bring data without end, does not hold up the others
+constexpr uint32_t kRefused = 1;   // the part of a grant that wants no payload
+constexpr uint32_t kOnCredit = 1;  // the part of an announcement of nothing that is all of the message
+constexpr int kCallsPerPump = 8;   // so that one link, which may bring data without end, does not hold up the others
 
 MessageTag TagOf(const MessageKey& key, DType dtype, uint32_t serial) {
   MessageTag tag;
@@ -30,6 +31,11 @@ ArrivalPtr ArrivalOf(const FrameHeader& header, int source, Link* link) {
   arrival->link = link;
   arrival->serial = header.tag.serial;
   return arrival;
+}
+
+bool IsOnCredit(const FrameHeader& header) {
+  const bool is_all = header.kind == FrameKind::kAnnounced && header.size_bytes == 0 && header.part == kOnCredit;
+  return header.kind == FrameKind::kData || is_all;
 }
 
 std::string Amount(size_t size_bytes, DType dtype) { return Text(size_bytes, " bytes of ", NameOf(dtype)); }
@@ -67,14 +73,13 @@ void Link::QueueFrame(FrameKind kind, const MessageTag& tag, size_t size_bytes, 
 void Link::Send(const TransferPtr& send) {
   const size_t size_bytes = send->size_bytes;
   const MessageTag tag = TagOf(send->key, send->dtype, send->serial = ++last_serial_);
-  const bool is_small = size_bytes > 0 && size_bytes <= kEagerBytes;
-  if (is_small && sent_bytes_ - peer_took_bytes_ + CostOf(size_bytes) <= context_.credit_bytes) {
+  if (size_bytes <= kEagerBytes && sent_bytes_ - peer_took_bytes_ + CostOf(size_bytes) <= context_.credit_bytes) {
     sent_bytes_ += CostOf(size_bytes);
     sends_[tag.serial] = {send};
-    return QueueFrame(FrameKind::kData, tag, size_bytes, send->data, tag.serial);
+    const FrameKind kind = size_bytes > 0 ? FrameKind::kData : FrameKind::kAnnounced;
+    return QueueFrame(kind, tag, size_bytes, send->data, tag.serial, size_bytes > 0 ? 0 : kOnCredit);
   }
   QueueFrame(FrameKind::kAnnounced, tag, size_bytes);
-  if (size_bytes == 0) return context_.Complete(send, Status::Ok());
   sends_[tag.serial] = {send, true};
 }
 
@@ -116,11 +121,13 @@ Status Link::OnHeader(const FrameHeader& header, std::byte** to, bool*) {
   if (header.tag.plan >= static_cast<uint32_t>(kDTypeCount)) return Malformed();
   if (header.taken_bytes < peer_took_bytes_ || header.taken_bytes > sent_bytes_) return Malformed();
   peer_took_bytes_ = header.taken_bytes;
+  const bool is_new = header.kind == FrameKind::kData || header.kind == FrameKind::kAnnounced;
+  if (is_new && header.tag.serial != ++last_arrived_serial_) return Malformed();
   switch (header.kind) {
     case FrameKind::kData:
       return OnData(header, to);
     case FrameKind::kAnnounced:
-      return OnAnnounced(header);
+      return OnAnnounced(header, to);
     case FrameKind::kGrant:
       return OnGrant(header);
     case FrameKind::kGranted:
@@ -152,7 +159,8 @@ Status Link::OnData(const FrameHeader& header, std::byte** to) {
   return Status::Ok();
 }
 
-Status Link::OnAnnounced(const FrameHeader& header) {
+Status Link::OnAnnounced(const FrameHeader& header, std::byte** to) {
+  if (IsOnCredit(header)) return OnData(header, to);
   const ArrivalPtr arrival = ArrivalOf(header, peer_, this);
   if (const TransferPtr receive = context_.matcher.Arrive(KeyOf(header), peer_)) {
     Take(*arrival, receive);
@@ -164,13 +172,11 @@ Status Link::OnAnnounced(const FrameHeader& header) {
 
 void Link::Take(const Arrival& arrival, const TransferPtr& receive) {
   const bool fits = context_.Fits(receive, peer_, arrival.dtype, arrival.size_bytes);
-  if (arrival.size_bytes == 0) {
-    if (fits) context_.Complete(receive, Status::Ok());
-    return;
-  }
-  if (fits) expected_[arrival.serial] = receive;
+  const bool needs_payload = fits && arrival.size_bytes > 0;
+  if (needs_payload) expected_[arrival.serial] = receive;
+  if (fits && !needs_payload) context_.Complete(receive, Status::Ok());
   const MessageTag tag = TagOf(receive->key, arrival.dtype, arrival.serial);
-  QueueFrame(FrameKind::kGrant, tag, arrival.size_bytes, nullptr, kNoContext, fits ? 0 : kRefused);
+  QueueFrame(FrameKind::kGrant, tag, arrival.size_bytes, nullptr, kNoContext, needs_payload ? 0 : kRefused);
 }
 
 // A send that was withdrawn may be granted at the same time.
@@ -184,8 +190,11 @@ Status Link::OnGrant(const FrameHeader& header) {
     context_.Complete(send, Status::Ok());
     return Status::Ok();
   }
+  if (send->size_bytes == 0) return Malformed();
   found->second.is_announced = false;
-  QueueFrame(FrameKind::kGranted, header.tag, send->size_bytes, send->data, send->serial);
+  // With its own tag, by which Cancel finds it, whatever the peer has sent.
+  QueueFrame(FrameKind::kGranted, TagOf(send->key, send->dtype, send->serial), send->size_bytes, send->data,
+             send->serial);
   return Status::Ok();
 }
 
@@ -212,7 +221,8 @@ void Link::OnWithdrawn(uint32_t serial) {
 }
 
 Status Link::OnMessage(const FrameHeader& header) {
-  if (!header.has_payload()) return Status::Ok();
+  const bool is_on_credit = IsOnCredit(header);
+  if (!is_on_credit && header.kind != FrameKind::kGranted) return Status::Ok();
   const TransferPtr receive = std::exchange(receiving_, nullptr);
   const ArrivalPtr arrival = std::exchange(arriving_, nullptr);
   if (receive) context_.Complete(receive, Status::Ok());
@@ -224,7 +234,7 @@ Status Link::OnMessage(const FrameHeader& header) {
       context_.Complete(arrival->receive, Status::Ok());
     }
   }
-  if (header.kind == FrameKind::kData) ReturnCredit(static_cast<size_t>(header.size_bytes));
+  if (is_on_credit) ReturnCredit(static_cast<size_t>(header.size_bytes));
   return Status::Ok();
 }
 

@@ -1,6 +1,7 @@
 // A connection to another rank for messages. Both ranks send on it, each with its own credit:
 //
 //   a small payload, on credit   DATA ----------> the memory of its receive, or kept until that is posted
+//   no payload, on credit        ANNOUNCED, with part kOnCredit: likewise
 //   any other payload            ANNOUNCED -----> noted
 //                                <-------- GRANT  its receive is posted; or the message is not wanted
 //                                GRANTED -------> the memory of its receive
@@ -76,7 +77,7 @@ class Link final : public FrameStream {
   Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) override;
   Status OnMessage(const FrameHeader& header) override;
   Status OnData(const FrameHeader& header, std::byte** to);
-  Status OnAnnounced(const FrameHeader& header);
+  Status OnAnnounced(const FrameHeader& header, std::byte** to);
   Status OnGrant(const FrameHeader& header);
   Status OnGranted(const FrameHeader& header, std::byte** to);
   void OnWithdrawn(uint32_t serial);
@@ -87,12 +88,13 @@ class Link final : public FrameStream {
 
   const int peer_;
   LinkContext& context_;
-  std::map<uint32_t, Sending> sends_;         // by serial
-  std::map<uint32_t, TransferPtr> expected_;  // receives of granted messages, by serial; null: cancelled
-  TransferPtr receiving_;                     // the payload that is being received goes into its memory
-  ArrivalPtr arriving_;                       // likewise, or it is kept
-  uint32_t last_serial_ = 0;
-  uint64_t sent_bytes_ = 0, peer_took_bytes_ = 0;                       // on credit; with what messages cost besides
+  std::map<uint32_t, Sending> sends_;              // by serial
+  std::map<uint32_t, TransferPtr> expected_;       // receives of granted messages, by serial; null: cancelled
+  TransferPtr receiving_;                          // the payload that is being received goes into its memory
+  ArrivalPtr arriving_;                            // likewise, or it is kept
+  uint32_t last_serial_ = 0;                       // of this rank's sends
+  uint32_t last_arrived_serial_ = 0;               // of the peer's
+  uint64_t sent_bytes_ = 0, peer_took_bytes_ = 0;  // on credit; with what messages cost besides
   uint64_t received_bytes_ = 0, taken_bytes_ = 0, reported_bytes_ = 0;  // of the peer's, and what it knows of that
 };
 

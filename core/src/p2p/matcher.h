@@ -30,7 +30,7 @@ struct Arrival {
   size_t size_bytes = 0;
   Link* link = nullptr;               // on which it arrived; null: sent by this rank itself, or the link has ended
   uint32_t serial = 0;                // of the send, on that link
-  std::unique_ptr<std::byte[]> kept;  // the payload, or the place for it; null: it is only announced
+  std::unique_ptr<std::byte[]> kept;  // the payload (of no bytes, perhaps) or its place; null: it is only announced
   bool is_complete = false;           // `kept` is filled
   bool is_dropped = false;            // nobody wants the payload any more
   TransferPtr receive;                // takes `kept` once it is filled
@@ -50,6 +50,8 @@ class Matcher {
   bool Cancel(const TransferPtr& receive);
   // Removes and returns the waiting receives that name this source; kAnySource: all that wait.
   std::vector<TransferPtr> TakeReceives(int source);
+  // Likewise, those for which this returns true.
+  std::vector<TransferPtr> TakeReceives(const std::function<bool(const Transfer&)>& is_taken);
   // Removes the waiting messages for which this returns true.
   void DropArrivals(const std::function<bool(Arrival&)>& is_gone);
 

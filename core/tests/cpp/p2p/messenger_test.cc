@@ -108,6 +108,25 @@ TEST_P(MessengerTest, WhatIsBeyondTheCreditWaitsForItsReceive) {
   });
 }
 
+TEST_P(MessengerTest, MessagesOfNoBytesCostCreditToo) {
+  constexpr int kMessages = 5000;
+  std::atomic<bool> sent{false};
+  RunMessengers(GetParam(), [&](Messenger& messenger, int rank, int) {
+    if (rank > 1) return;
+    std::vector<int32_t> nothing;
+    std::vector<TransferPtr> transfers;
+    if (rank == 1) {
+      for (int i = 0; i < kMessages; ++i) transfers.push_back(Send(&messenger, 0, &nothing));
+      EXPECT_FALSE(messenger.Wait(transfers.back(), 50));
+      sent = true;
+    } else {
+      while (!sent) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      for (int i = 0; i < kMessages; ++i) transfers.push_back(Receive(&messenger, 1, &nothing));
+    }
+    for (const TransferPtr& each : transfers) ASSERT_TRUE(Wait(&messenger, each).ok());
+  });
+}
+
 TEST_P(MessengerTest, AReceiveFromAnySourceTakesWhatComesAndSaysFromWhom) {
   RunMessengers(GetParam(), [](Messenger& messenger, int rank, int size) {
     constexpr int kEach = 20;
@@ -258,17 +277,19 @@ TEST(MessengerEndTest, WhatWasSentBeforeARankLeftIsReceivedAndThenTheReasonIsGiv
     std::atomic<bool> gone{false};
     const auto reason = [&](int peer) { return is_known && gone && peer == 1 ? kLost : Status::Ok(); };
     Messenger here(worlds[0].get(), reason), there(worlds[1].get(), reason);
-    std::vector<int32_t> small(3, 1), large(1'000'000, 1), got(3), never(3);
+    std::vector<int32_t> small(3, 1), large(1'000'000, 1), got(3), never(3), nothing;
     Send(&there, 0, &small);
     const TransferPtr in_vain = Send(&there, 0, &large, 1);
     EXPECT_TRUE(Wait(&here, Receive(&here, 1, &got, 0)).ok());
     Send(&there, 0, &small);
+    EXPECT_TRUE(Wait(&there, Send(&there, 0, &nothing, 4)).ok());
     const TransferPtr waits = Receive(&here, 1, &never, 2);
     const TransferPtr any = Receive(&here, kAnySource, &never, 3);
     gone = true;
     there.Shutdown();
     EXPECT_EQ(in_vain->status.code(), Code::kNotInitialized);
     EXPECT_TRUE(Wait(&here, Receive(&here, 1, &got, 0)).ok());
+    EXPECT_TRUE(Wait(&here, Receive(&here, 1, &nothing, 4)).ok()) << "nothing, too, is received";
     const std::string text = Wait(&here, waits).message();
     EXPECT_NE(text.find("recv from rank 1 with tag 2 failed on rank 0: rank 1"), std::string::npos) << text;
     EXPECT_EQ(text.find("rank 1 died") != std::string::npos, is_known) << text;
