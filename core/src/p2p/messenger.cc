@@ -27,6 +27,7 @@ constexpr milliseconds kConfirmation{1000};  // for the engine to say why a rank
 constexpr milliseconds kRefusalLimit{1000};  // so long nobody listens where a rank did: it is gone
 constexpr size_t kFewPeers = 8;              // so many are asked again and again before a wait sleeps
 constexpr milliseconds kDrain{100};
+constexpr size_t kMaxLinks = 2;  // with one rank: each of the two makes one at most
 
 size_t CreditFor(int world_size) {
   return std::clamp(kAllCreditBytes / static_cast<size_t>(world_size), kMinCreditBytes, kMaxCreditBytes);
@@ -123,8 +124,13 @@ void Messenger::NeedPeer(int rank, const TransferPtr& transfer) {
     const std::string& why = world_->peers[static_cast<size_t>(rank)].listening_error;
     return FailPeer(rank, &peer, Internal(world_->NameOf(rank), " cannot be reached: ", why));
   }
-  peer.connector.emplace(endpoint, world_->key, Hello{kMessagePurpose, static_cast<uint32_t>(rank_), 0}, Now());
+  Connect(rank, &peer, Now());
   Kick();
+}
+
+void Messenger::Connect(int rank, Peer* peer, TimePoint when) {
+  const Hello mine{kMessagePurpose, static_cast<uint32_t>(rank_), 0};
+  peer->connector.emplace(EndpointOf(*world_, rank), world_->key, mine, when);
 }
 
 // A small message is kept, so that the send ends before its receive is posted.
@@ -268,15 +274,19 @@ void Messenger::Step(const PollSet& set, TimePoint now) {
 void Messenger::Admit(AuthenticatedPeer arrived) {
   const auto rank = static_cast<int>(arrived.hello.rank);
   const bool is_peer = arrived.hello.rank < static_cast<uint32_t>(size_) && rank != rank_ && over_.ok();
-  if (is_peer && arrived.hello.purpose == kMessagePurpose) AddLink(rank, std::move(arrived.connection));
+  if (!is_peer || arrived.hello.purpose != kMessagePurpose) return;
+  const Peer& peer = peers_[rank];
+  const bool is_lost = peer.lost_since || !peer.failed.ok();
+  if (!is_lost && peer.links.size() < kMaxLinks) AddLink(rank, std::move(arrived.connection));
 }
 
 void Messenger::StepConnector(int rank, Peer* peer, TimePoint now) {
+  if (peer->lost_since) peer->connector.reset();
   if (!peer->connector) return;
   const Status status = peer->connector->Step(now);
-  const std::string& refusal = peer->connector->last_refusal();
-  if (peer->refused_since == TimePoint() && !refusal.empty()) peer->refused_since = now;
-  const bool is_refused = !refusal.empty() && now - peer->refused_since >= kRefusalLimit;
+  const bool finds_nobody = peer->connector->finds_nobody();
+  if (!finds_nobody || peer->refused_since == TimePoint()) peer->refused_since = now;
+  const bool is_refused = finds_nobody && now - peer->refused_since >= kRefusalLimit;
   const bool is_done = status.ok() && peer->connector->done();
   if (is_done) {
     const bool is_it = peer->connector->theirs().rank == static_cast<uint32_t>(rank);
@@ -285,7 +295,9 @@ void Messenger::StepConnector(int rank, Peer* peer, TimePoint now) {
     return is_it ? AddLink(rank, std::move(socket)) : Lose(peer, Internal("another rank answers for it"), now);
   }
   if (status.ok() && !is_refused) return;
-  const std::string why = status.ok() ? refusal : status.message();
+  // The rank had the key at the start. It hangs up when many ranks connect at once, as often as it must.
+  if (!status.ok() && peer->connector->was_closed_after_proof()) return Connect(rank, peer, now + kTick);
+  const std::string why = status.ok() ? peer->connector->last_refusal() : status.message();
   peer->connector.reset();
   if (peer->links.empty()) Lose(peer, {Code::kPeerLost, world_->NameOf(rank), " cannot be reached: ", why}, now);
 }

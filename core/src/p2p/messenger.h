@@ -62,7 +62,7 @@ class Messenger {
   struct Peer {
     std::vector<std::unique_ptr<Link>> links;  // this rank sends on the first
     std::optional<Connector> connector;
-    TimePoint refused_since{};        // of the connector; zero: it is not refused
+    TimePoint refused_since{};        // since when the connector finds nobody; zero: it does not
     std::vector<TransferPtr> unsent;  // until there is a link
     std::optional<TimePoint> lost_since;
     Status lost;                        // what this rank has seen of it
@@ -82,7 +82,9 @@ class Messenger {
   // ---- progress
   void Run();
   void PollOnce(Lock* lock, TimePoint until);
+  void Watch(PollSet* set, TimePoint until) const;
   void Step(const PollSet& set, TimePoint now);
+  void Connect(int rank, Peer* peer, TimePoint when);
   void StepConnector(int rank, Peer* peer, TimePoint now);
   void Pump(Peer* peer, size_t index);
   void PumpAll(int rank);

@@ -110,6 +110,7 @@ Status Connector::Step(TimePoint now) {
   const bool may_have_ended = handshake_ && handshake_->closed_after_proof() && ++closed_after_proof_ == 1;
   if (status.code() != Code::kPeerLost && status.code() != Code::kDeadline && !may_have_ended) return status;
   last_refusal_ = status.message();
+  finds_nobody_ = !handshake_ && status.code() == Code::kPeerLost;
   connection_.Reset();
   handshake_.reset();
   next_ = now + pause_;
@@ -129,6 +130,7 @@ Status Connector::Attempt(TimePoint now) {
       return now < next_ ? Status::Ok() : Status(Code::kDeadline, "no answer", AtEndpoint(endpoint_));
     FRD_RETURN_IF_ERROR(EndConnect(endpoint_, connection_.get()));
     handshake_.emplace(Handshake::Side::kClient, key_, mine_, now);
+    finds_nobody_ = false;
   }
   return handshake_->Step(connection_.get(), now);
 }

@@ -39,6 +39,8 @@ class Acceptor {
   void Open(Descriptor listener, const Key& key, Hello mine);
   // Closes the pending connections and those in the listener's queue.
   void Close();
+  // Closes the pending connections, whose ranks retry. For an owner that does not step this for a while.
+  void DropPending() { pending_.clear(); }
   bool open() const { return listener_.valid(); }
   size_t pending() const { return pending_.size(); }
 
@@ -85,6 +87,10 @@ class Connector {
   const std::string& endpoint() const { return endpoint_; }
   // Why the last attempt failed; empty before the first failure.
   const std::string& last_refusal() const { return last_refusal_; }
+  // Nobody listened at the last attempt. A listener that is slow to answer, or that hangs up, listens.
+  bool finds_nobody() const { return finds_nobody_; }
+  // The other end hung up after our proof.
+  bool was_closed_after_proof() const { return closed_after_proof_ > 0; }
 
  private:
   // Continues the attempt under way, or begins the next one when its time has come.
@@ -100,6 +106,7 @@ class Connector {
   std::chrono::milliseconds pause_{0};
   TimePoint next_;  // between attempts: when the next one begins; else: when the present one fails
   std::string last_refusal_;
+  bool finds_nobody_ = false;
 };
 
 }  // namespace farandole

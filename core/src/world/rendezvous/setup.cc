@@ -29,8 +29,10 @@ Status ListenForData(const std::string& address, Descriptor* listener) {
                              "to one that `ip address` lists"};
 }
 
-// A rank whose start is over earlier may have sent messages by now.
+// A rank whose start is over earlier may have sent messages by now. A handshake that is under way would expire before
+// the first message of this rank, so its rank begins anew.
 void GiveAcceptor(Acceptor acceptor, std::vector<AuthenticatedPeer>* arrived, World* world) {
+  acceptor.DropPending();
   if (acceptor.open()) world->acceptors.push_back(std::move(acceptor));
   for (AuthenticatedPeer& peer : *arrived) world->arrived.push_back(std::move(peer));
   arrived->clear();

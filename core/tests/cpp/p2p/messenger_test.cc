@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "support/message_worlds.h"
+#include "transport/poll.h"
 
 namespace farandole {
 namespace {
@@ -309,6 +310,33 @@ TEST(MessengerEndTest, ARankThatIsGoneBeforeTheFirstMessageIsNoticed) {
     EXPECT_EQ(Wait(&here, send).code(), Code::kPeerLost);
     EXPECT_NE(Wait(&here, receive).message().find("rank 1 (host"), std::string::npos) << receive->status.message();
   }
+}
+
+// The rank hangs up several times, as if too many ranks connected, and then begins to answer late.
+TEST(MessengerEndTest, ARankThatAnswersLateIsNotLost) {
+  auto worlds = MessageWorlds({1, 1});
+  Descriptor listener;
+  ASSERT_TRUE(Listen("tcp:127.0.0.1:0", &listener).ok());
+  ASSERT_TRUE(BoundEndpoint(listener.get(), &worlds[0]->peers[1].data_endpoint).ok());
+  Messenger here(worlds[0].get(), [](int) { return Status::Ok(); });
+  std::vector<int32_t> sent = Numbers(3, 1), got(3);
+  const TransferPtr send = Send(&here, 1, &sent);
+  Acceptor stranger;
+  stranger.Open(Descriptor(dup(listener.get())), Key{}, {"", 1, 0});
+  while (stranger.turned_away() < 3) {
+    PollSet set;
+    stranger.Watch(&set);
+    set.Wait();
+    std::vector<AuthenticatedPeer> none;
+    ASSERT_TRUE(stranger.Step(set, Now(), &none).ok());
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(2300));
+  stranger.Close();
+  EXPECT_FALSE(send->done) << send->status.message();
+  worlds[1]->acceptors.emplace_back().Open(std::move(listener), worlds[1]->key, {"", 1, 0});
+  Messenger there(worlds[1].get(), [](int) { return Status::Ok(); });
+  EXPECT_TRUE(Wait(&there, Receive(&there, 0, &got)).ok());
+  EXPECT_EQ(got, sent);
 }
 
 TEST(MessengerEndTest, TheEndOfTheEpochEndsAllAndLaterOnesAreRefused) {
