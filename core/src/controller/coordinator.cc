@@ -72,17 +72,18 @@ bool Coordinator::OnDescribe(int from, Description description, std::vector<Outg
   const ProcessSetPtr set = sets_.Find(description.signature.set);
   if (!set || set->PositionOf(from) < 0 || joined_.count(from) > 0) return false;
   if (!FitsSet(description, set->size(), leaders_.world().size())) return false;
-  if (description.IsByMembers()) {
-    const std::set<int> members = MembersOfChanged(description.signature);
-    if (!members.empty() && members.count(from) == 0) return false;
-  }
+  std::set<int> members;
+  if (description.IsByMembers()) members = MembersOfChanged(description.signature);
+  if (!members.empty() && members.count(from) == 0) return false;
   ids_.Replace(description.replaces, set->id, out);
+  const bool refuses = !description.refusal.empty();
   const auto key = KeyOf(description);
   auto [place, end] = incomplete_.equal_range(key);
   while (place != end && place->second.count(from) > 0) ++place;
   if (place == end) place = incomplete_.emplace(key, DescriptionsByRank());
   place->second[from] = std::move(description);
-  if (IsComplete(*place)) TakeComplete(place, out);
+  // The members of this description alone are looked at first, since a look at all descriptions takes longer.
+  if ((refuses || HaveDescribed(members, place->second)) && IsComplete(*place)) TakeComplete(place, out);
   return true;
 }
 
@@ -113,9 +114,13 @@ std::vector<int> Coordinator::CallersOf(const Incomplete::value_type& entry) con
 
 // Every rank that must describe the operation has done so or has joined.
 bool Coordinator::IsComplete(const Incomplete::value_type& entry) const {
-  const std::vector<int> callers = CallersOf(entry);
-  return std::all_of(callers.begin(), callers.end(),
-                     [&](int rank) { return entry.second.count(rank) > 0 || joined_.count(rank) > 0; });
+  return HaveDescribed(CallersOf(entry), entry.second);
+}
+
+template <typename Ranks>
+bool Coordinator::HaveDescribed(const Ranks& ranks, const DescriptionsByRank& descriptions) const {
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [&](int rank) { return descriptions.count(rank) > 0 || joined_.count(rank) > 0; });
 }
 
 // Some operation of the set waits for descriptions.

@@ -65,6 +65,8 @@ class Coordinator {
   std::set<int> MembersOfChanged(const Signature& signature) const;
   std::vector<int> CallersOf(const Incomplete::value_type& entry) const;
   bool IsComplete(const Incomplete::value_type& entry) const;
+  template <typename Ranks>
+  bool HaveDescribed(const Ranks& ranks, const DescriptionsByRank& descriptions) const;
   bool HasIncomplete(int set) const;
   void TakeComplete(Incomplete::iterator complete, std::vector<Outgoing>* out);
   void AssignOrRefuse(const DescriptionsByRank& descriptions, std::vector<Outgoing>* out);
