@@ -70,7 +70,7 @@ bool InRange(int32_t value, int count) { return value >= 0 && value < count; }
 constexpr size_t kFirstWorld = offsetof(frd_world, key) + sizeof(void*);
 constexpr size_t kFirstTensor = offsetof(frd_tensor, ready_event) + sizeof(void*);
 constexpr size_t kFirstRequest = offsetof(frd_request, process_set);
-constexpr size_t kFirstMessage = sizeof(frd_message);
+constexpr size_t kFirstMessage = offsetof(frd_message, tag) + sizeof(uint64_t);
 constexpr size_t kFirstOutput = offsetof(frd_output, dimension_count) + sizeof(int32_t);
 
 Status TooSmall(const char* name) {
