@@ -33,7 +33,7 @@ namespace farandole {
 using Key = std::array<uint8_t, 32>;
 
 // Raised whenever the meaning of any byte on a socket changes.
-inline constexpr uint32_t kProtocolVersion = 11;
+inline constexpr uint32_t kProtocolVersion = 12;
 
 // Enough for every rank; the connection of a silent stranger is closed after this time.
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{2000};
