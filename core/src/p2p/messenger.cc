@@ -203,7 +203,14 @@ bool Messenger::Wait(const TransferPtr& transfer, int64_t limit_ms) {
   Lock lock(mutex_);
   const bool asks_many = transfer->peer == kAnySource && peers_.size() > kFewPeers;
   Waiter waiter(asks_many ? 0 : pauses_, /*yields=*/0);  // on a busy machine a yield may take longer than a sleep
+  ++waits_;
   ++waiters_;
+  const auto go = [this](void*) {
+    if (--waiters_ > 0) return;
+    quiet_until_ = Now() + kNap;
+    if (sleeps_long_) background_.notify_one();
+  };
+  const std::unique_ptr<void, decltype(go)> guard(this, go);  // with the lock, also after an exception
   Kick();
   while (!transfer->done && !stopping_) {
     Progress(transfer->peer);
@@ -219,15 +226,18 @@ bool Messenger::Wait(const TransferPtr& transfer, int64_t limit_ms) {
       PollOnce(&lock, limit);
     }
   }
-  if (--waiters_ == 0) quiet_until_ = Now() + kNap;
   return transfer->done;
 }
 
+// Naps while others do its work, and sleeps while one of them waits long.
 void Messenger::Run() {
   Lock lock(mutex_);
+  uint64_t waits = 0;
   while (!stopping_) {
     if (polling_ || waiters_ > 0 || Now() < quiet_until_) {
-      background_.wait_for(lock, kNap);
+      sleeps_long_ = waiters_ > 0 && waits_ == std::exchange(waits, waits_);
+      background_.wait_for(lock, sleeps_long_ ? kTick : kNap);
+      sleeps_long_ = false;
     } else {
       PollOnce(&lock, Now() + kTick);
     }
@@ -236,34 +246,46 @@ void Messenger::Run() {
 
 // Sleeps until a socket is ready, the time is up or somebody kicks, and then does what can be done.
 void Messenger::PollOnce(Lock* lock, TimePoint until) {
-  polling_ = true;
-  PollSet set;
-  set.Add(wake_, POLLIN);
-  for (const Acceptor& each : acceptors_) each.Watch(&set);
-  for (const auto& [rank, peer] : peers_) {
-    if (peer.connector) peer.connector->Watch(&set);
-    for (const auto& link : peer.links)
-      set.Add(link->socket(), static_cast<short>(POLLIN | (link->flushed() ? 0 : POLLOUT)));
-  }
-  set.WakeAt(std::min(until, Now() + kTick));
-  lock->unlock();
-  set.Wait();
-  lock->lock();
-  polling_ = false;
-  if (set.ready(wake_)) DrainEvent(wake_.get());
   try {
+    PollSet set;
+    Watch(&set, until);
+    polling_ = true;
+    lock->unlock();
+    set.Wait();
+    lock->lock();
+    polling_ = false;
+    if (set.ready(wake_)) DrainEvent(wake_.get());
     if (!stopping_) Step(set, Now());
   } catch (const std::exception&) {
+    if (!lock->owns_lock()) lock->lock();
+    polling_ = false;
     FailAll(Internal("out of memory"));
   }
   announced_ = context_.ended;
   changed_.notify_all();
 }
 
+void Messenger::Watch(PollSet* set, TimePoint until) const {
+  set->Add(wake_, POLLIN);
+  const TimePoint now = Now();
+  for (const Acceptor& each : acceptors_) {
+    if (now >= accepts_again_) each.Watch(set);
+  }
+  for (const auto& [rank, peer] : peers_) {
+    if (peer.connector) peer.connector->Watch(set);
+    for (const auto& link : peer.links)
+      set->Add(link->socket(), static_cast<short>(POLLIN | (link->flushed() ? 0 : POLLOUT)));
+  }
+  set->WakeAt(std::min(until, now + kTick));
+}
+
 void Messenger::Step(const PollSet& set, TimePoint now) {
   std::vector<AuthenticatedPeer> arrived;
   for (Acceptor& each : acceptors_) {
-    if (!each.Step(set, now, &arrived).ok()) each.Close();
+    const Status stepped = each.Step(set, now, &arrived);
+    if (stepped.ok()) continue;
+    each.Reject(stepped.message());  // no descriptor is free, perhaps; the queue of the listener keeps the connections
+    accepts_again_ = now + kTick;
   }
   for (AuthenticatedPeer& peer : arrived) Admit(std::move(peer));
   for (auto& [rank, peer] : peers_) StepConnector(rank, &peer, now);

@@ -115,9 +115,13 @@ class Messenger {
   Status over_;                 // why no transfer can begin any more
   bool stopping_ = false;
   bool polling_ = false;
-  uint64_t announced_ = 0;  // of LinkContext::ended
-  int waiters_ = 0;         // threads in Wait
+  uint64_t announced_ = 0;    // of LinkContext::ended
+  int waiters_ = 0;           // threads in Wait
+  uint64_t waits_ = 0;        // so far
+  bool sleeps_long_ = false;  // the Messenger's thread does, until the last waiter goes
   TimePoint quiet_until_{};
+  TimePoint next_look_{};               // for receives from any source that nobody can send
+  TimePoint accepts_again_{};           // the system refused to accept
   Descriptor wake_;                     // ends a sleep on the sockets
   std::condition_variable changed_;     // a transfer may be done, or nobody sleeps on the sockets
   std::condition_variable background_;  // for the Messenger's own thread
