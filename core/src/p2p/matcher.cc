@@ -58,10 +58,14 @@ bool Matcher::Cancel(const TransferPtr& receive) {
 }
 
 std::vector<TransferPtr> Matcher::TakeReceives(int source) {
+  return TakeReceives([source](const Transfer& each) { return source == kAnySource || each.peer == source; });
+}
+
+std::vector<TransferPtr> Matcher::TakeReceives(const std::function<bool(const Transfer&)>& is_taken) {
   std::vector<TransferPtr> taken;
   for (auto here = waiting_.begin(); here != waiting_.end();) {
     std::deque<TransferPtr>& receives = here->second.receives;
-    const auto stays = [source](const TransferPtr& each) { return source != kAnySource && each->peer != source; };
+    const auto stays = [&is_taken](const TransferPtr& each) { return !is_taken(*each); };
     const auto first = std::stable_partition(receives.begin(), receives.end(), stays);
     taken.insert(taken.end(), first, receives.end());
     receives.erase(first, receives.end());

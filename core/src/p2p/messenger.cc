@@ -41,7 +41,7 @@ void Drain(std::vector<Descriptor> sockets) {
     std::array<std::byte, 4096> dropped;
     size_t count = 0;
     Status received;
-    while (received.ok() && WaitFor(socket.get(), POLLIN, limit))
+    while (received.ok() && Now() < limit && WaitFor(socket.get(), POLLIN, limit))
       received = TryRecv(socket.get(), dropped.data(), dropped.size(), &count);
   }
 }
@@ -119,8 +119,7 @@ void Messenger::NeedPeer(int rank, const TransferPtr& transfer) {
   if (transfer) peer.unsent.push_back(transfer);
   if (!peer.failed.ok()) return FailPeer(rank, &peer, peer.failed);
   if (peer.lost_since || peer.connector || !peer.links.empty()) return;
-  const std::string& endpoint = EndpointOf(*world_, rank);
-  if (endpoint.empty()) {
+  if (EndpointOf(*world_, rank).empty()) {
     const std::string& why = world_->peers[static_cast<size_t>(rank)].listening_error;
     return FailPeer(rank, &peer, Internal(world_->NameOf(rank), " cannot be reached: ", why));
   }
@@ -389,6 +388,33 @@ void Messenger::CheckEnds(TimePoint now) {
     const Status why = reason_(rank);
     if (!why.ok() || now - *peer.lost_since >= kConfirmation) FailPeer(rank, &peer, why.ok() ? peer.lost : why);
   }
+  if (now < next_look_) return;
+  next_look_ = now + kTick;
+  FailAbandoned();
+}
+
+// Ends the receives from any source that no rank can send any more.
+void Messenger::FailAbandoned() {
+  const auto is_abandoned = [this](const Transfer& receive) {
+    if (receive.peer != kAnySource || world_ == nullptr) return false;
+    bool has_others = false;
+    for (int i = 0; i < (receive.members ? static_cast<int>(receive.members->size()) : size_); ++i) {
+      const int rank = receive.members ? (*receive.members)[static_cast<size_t>(i)] : i;
+      if (rank == rank_) continue;
+      if (!IsGone(rank)) return false;
+      has_others = true;
+    }
+    return has_others;
+  };
+  for (const TransferPtr& each : context_.matcher.TakeReceives(is_abandoned))
+    context_.Fail(each, {Code::kPeerLost, "all other ranks that could send it have left or died"});
+}
+
+// Nothing comes from the rank any more: it has left or died, and what it had sent is received.
+bool Messenger::IsGone(int rank) const {
+  const auto peer = peers_.find(rank);
+  if (peer == peers_.end()) return !reason_(rank).ok();
+  return peer->second.links.empty() && (!peer->second.failed.ok() || !reason_(rank).ok());
 }
 
 void Messenger::FailPeer(int rank, Peer* peer, const Status& why) {

@@ -10,7 +10,8 @@
 // the end of that rank is noticed. If both ranks connect at the same time, there are two. Each rank sends on one of
 // them only, the first that it has, so messages stay in order.
 //
-// Ends. If a connection ends, transfers with that rank wait for up to a second for the engine's reason, and then fail.
+// Ends. If a connection ends, transfers with that rank wait for up to a second for the engine's reason, and then fail. A
+// receive from any source fails when all other members of its process set are gone.
 // If the epoch ends, all fail. What a rank had sent before it left can still be received.
 //
 // Thread safety: any thread. Lock: `mutex_`; nothing else is locked while it is held, except by `reason`.
@@ -19,7 +20,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,7 +38,7 @@ namespace farandole {
 
 class Messenger {
  public:
-  // Why transfers with this rank, or kAnySource: with any, cannot complete any more; Ok while that is not known.
+  // Why transfers with this rank, or kAnySource: with all, cannot complete any more; Ok while that is not known.
   using Reason = std::function<Status(int peer)>;
 
   // world: null in a world of one; its acceptors are the Messenger's from now on. REQUIRES: it outlives the Messenger.
@@ -99,6 +99,8 @@ class Messenger {
   void EndLink(Peer* peer, size_t index, const Status& status);
   void Lose(Peer* peer, const Status& status, TimePoint now);
   void CheckEnds(TimePoint now);
+  void FailAbandoned();
+  bool IsGone(int rank) const;
   void FailPeer(int rank, Peer* peer, const Status& why);
   void FailAll(const Status& why);
 

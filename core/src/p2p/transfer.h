@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/status.h"
 #include "common/types.h"
@@ -36,6 +37,7 @@ struct Transfer {
   DType dtype = DType::kUint8;
   std::byte* data = nullptr;  // read or written until done
   size_t size_bytes = 0;
+  std::shared_ptr<const std::vector<int>> members;  // of the process set; null: all ranks
 
   // ---- by the Messenger
   int source = kAnySource;  // of a receive that is done: who sent the message

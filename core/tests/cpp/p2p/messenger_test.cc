@@ -294,7 +294,7 @@ TEST(MessengerEndTest, WhatWasSentBeforeARankLeftIsReceivedAndThenTheReasonIsGiv
     const std::string text = Wait(&here, waits).message();
     EXPECT_NE(text.find("recv from rank 1 with tag 2 failed on rank 0: rank 1"), std::string::npos) << text;
     EXPECT_EQ(text.find("rank 1 died") != std::string::npos, is_known) << text;
-    EXPECT_FALSE(here.Wait(any, 1)) << "another rank may still send";
+    EXPECT_NE(Wait(&here, any).message().find("all other ranks that could send it have left"), std::string::npos);
     EXPECT_FALSE(Wait(&here, Send(&here, 1, &small)).ok());
     EXPECT_FALSE(Wait(&here, Receive(&here, 1, &large, 1)).ok()) << "it was only announced";
   }
@@ -337,6 +337,18 @@ TEST(MessengerEndTest, ARankThatAnswersLateIsNotLost) {
   Messenger there(worlds[1].get(), [](int) { return Status::Ok(); });
   EXPECT_TRUE(Wait(&there, Receive(&there, 0, &got)).ok());
   EXPECT_EQ(got, sent);
+}
+
+// Of a process set, only its members count.
+TEST(MessengerEndTest, AReceiveFromAnySourceFailsWhenAllOthersOfItsSetAreGone) {
+  auto worlds = MessageWorlds({1, 1, 1});
+  Messenger here(worlds[0].get(), [](int peer) { return peer == 1 ? kLost : Status::Ok(); });
+  std::vector<int32_t> data(3);
+  const TransferPtr of_all = Receive(&here, kAnySource, &data);
+  TransferPtr of_two = TransferOf(false, kAnySource, 0, 1, &data);
+  of_two->members = std::make_shared<const std::vector<int>>(std::vector<int>{0, 1});
+  EXPECT_EQ(Wait(&here, Begin(&here, of_two)).code(), Code::kPeerLost);
+  EXPECT_FALSE(here.Wait(of_all, 150)) << "rank 2 may send it";
 }
 
 TEST(MessengerEndTest, TheEndOfTheEpochEndsAllAndLaterOnesAreRefused) {
