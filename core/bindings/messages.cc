@@ -22,11 +22,14 @@ std::deque<std::pair<TransferPtr, py::object>>& OrphanTransfers() {
   return *orphans;
 }
 
+// Looks at some of them at a time, in turn, so that one whose message never comes keeps no other from being released.
 void ReleaseDone() {
+  constexpr size_t kLooks = 4;
   auto& orphans = OrphanTransfers();
-  while (!orphans.empty() && orphans.front().first->done) {
-    const auto done = std::move(orphans.front());  // its destructor may run Python, and so call this again
+  for (size_t looks = std::min(kLooks, orphans.size()); looks > 0 && !orphans.empty(); --looks) {
+    auto orphan = std::move(orphans.front());  // its destructor may run Python, and so call this again
     orphans.pop_front();
+    if (!orphan.first->done) orphans.push_back(std::move(orphan));
   }
 }
 
@@ -34,7 +37,12 @@ struct PyTransfer {
   PyTransfer(std::shared_ptr<Engine> its_engine, TransferPtr its_transfer, py::object its_memory)
       : engine(std::move(its_engine)), transfer(std::move(its_transfer)), memory(std::move(its_memory)) {}
   ~PyTransfer() {
-    if (!transfer->done) OrphanTransfers().emplace_back(transfer, std::move(memory));
+    if (transfer->done) return;
+    try {
+      OrphanTransfers().emplace_back(transfer, memory);
+    } catch (...) {  // no memory for the list: what the core still uses must not be freed
+      memory.release();
+    }
   }
   PyTransfer(const PyTransfer&) = delete;
   PyTransfer& operator=(const PyTransfer&) = delete;
@@ -103,15 +111,17 @@ std::unique_ptr<PyTransfer> BeginTransfer(py::object tensor, TransferPtr transfe
   return std::make_unique<PyTransfer>(std::move(engine), std::move(transfer), std::move(tensor));
 }
 
-std::unique_ptr<PyTransfer> Send(py::object tensor, int target, int64_t tag, int context) {
+std::unique_ptr<PyTransfer> Send(const py::object& tensor, int target, int64_t tag, int context,
+                                 const py::object& owner) {
   TransferPtr transfer = ReadTransfer(tensor, target, tag, context);
   transfer->sends = true;
-  return BeginTransfer(std::move(tensor), std::move(transfer));
+  return BeginTransfer(owner.is_none() ? tensor : owner, std::move(transfer));
 }
 
-std::unique_ptr<PyTransfer> Receive(py::object tensor, std::optional<int> source, int64_t tag, int context) {
+std::unique_ptr<PyTransfer> Receive(const py::object& tensor, std::optional<int> source, int64_t tag, int context,
+                                    const py::object& owner) {
   TransferPtr transfer = ReadTransfer(tensor, source.value_or(kAnySource), tag, context);
-  return BeginTransfer(std::move(tensor), std::move(transfer));
+  return BeginTransfer(owner.is_none() ? tensor : owner, std::move(transfer));
 }
 
 }  // namespace
@@ -125,8 +135,8 @@ void AddMessages(py::module_* module) {
         if (!self.transfer->done || self.transfer->source == kAnySource) return std::nullopt;
         return self.transfer->source;
       });
-  module->def("send", &Send, "tensor"_a, "target"_a, "tag"_a, "process_set"_a);
-  module->def("receive", &Receive, "tensor"_a, "source"_a, "tag"_a, "process_set"_a);
+  module->def("send", &Send, "tensor"_a, "target"_a, "tag"_a, "process_set"_a, "owner"_a = py::none());
+  module->def("receive", &Receive, "tensor"_a, "source"_a, "tag"_a, "process_set"_a, "owner"_a = py::none());
 }
 
 }  // namespace farandole

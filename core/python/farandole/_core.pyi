@@ -263,11 +263,14 @@ class Transfer:
     def source(self) -> int | None:
         """The rank whose message a complete receive has taken; None for a send, and before."""
 
-def send(tensor: object, target: int, tag: int, process_set: int) -> Transfer:
-    """Begin to send a `Tensor`, or an array in contiguous, writable memory of the host. Never blocks on the target."""
+def send(tensor: object, target: int, tag: int, process_set: int, owner: object = None) -> Transfer:
+    """Begin to send a `Tensor`, or an array in contiguous, writable memory of the host. Never blocks on the target.
 
-def receive(tensor: object, source: int | None, tag: int, process_set: int) -> Transfer:
-    """Begin to receive into such memory; source None: from any rank."""
+    `owner`: the object with the memory that a `Tensor` describes; it is kept until the transfer is done.
+    """
+
+def receive(tensor: object, source: int | None, tag: int, process_set: int, owner: object = None) -> Transfer:
+    """Begin to receive into such memory, see `send`; source None: from any rank."""
 
 @final
 class Output:

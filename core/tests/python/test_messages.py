@@ -1,6 +1,9 @@
 """Messages from one rank to another."""
 
+import gc
 import re
+import time
+import weakref
 
 import farandole
 import farandole.numpy as fnp
@@ -147,3 +150,30 @@ def test_the_death_of_a_rank_ends_transfers_with_its_name(tmp_path):
     calls = "recv from rank 1 with tag 5", "recv from any rank with tag 6", "send to rank 1 with tag 7"
     for error, call in zip(errors, calls, strict=True):
         assert re.match(rf"{call} failed on rank 0: rank 1 \(host .*\) died", error), error
+
+
+def keep_what_a_message_reads():
+    fnp.init()
+    if fnp.rank() == 1:
+        fnp.allreduce(np.ones(1), name="dropped")
+        got = np.zeros(100_000, np.float32)
+        recv_async(got, 0).wait(30)
+        return bool((got == np.arange(100_000)).all())
+    never = send_async(np.ones(1), 1, tag=9)  # of a receive that does not come, before the others
+    memory = np.arange(100_000, dtype=np.float32)
+    owner = weakref.ref(memory)
+    recv_async(np.zeros(1), 1, tag=9)
+    send_async((memory.ctypes.data, memory.ctypes.data, 8, memory.shape), 1, owner=memory)
+    del memory
+    gc.collect()
+    kept = owner() is not None
+    fnp.allreduce(np.ones(1), name="dropped")
+    deadline = time.monotonic() + 30
+    while owner() is not None and time.monotonic() < deadline:
+        never = send_async(np.ones(1), 0, tag=1)  # which releases what is done
+        time.sleep(0.01)
+    return kept and owner() is None and never is not None
+
+
+def test_memory_lives_until_its_message_is_done_though_both_handles_are_dropped():
+    assert spawn(2, keep_what_a_message_reads, timeout=60) == [True, True]

@@ -289,7 +289,8 @@ def remove_own_process_set(process_set: ProcessSet) -> bool:
         return False
     _remove_from_core(number, f"removal of process set {number}")
     _state.own.pop(cast(OwnProcessSet, process_set), None)
-    _state.ids = dict(_state.ids)  # so that its number is looked up again
+    with _state.lock:
+        _state.ids = dict(_state.ids)  # so that its number is looked up again
     return True
 
 

@@ -114,8 +114,10 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]  # torch is not read
     def keep(self, work: Work) -> None:
         """Keep a Work that was dropped: while its operation is under way, and a few others."""
         self.dropped.append(work)
-        while len(self.dropped) > _DROPPED and not self.dropped[0].is_pending():
-            self.dropped.popleft()
+        for _ in range(min(2, len(self.dropped) - _DROPPED)):  # in turn: one that never ends keeps no other here
+            oldest = self.dropped.popleft()
+            if oldest.is_pending():
+                self.dropped.append(oldest)
 
     def _in_order(self) -> ProcessSet | None:
         """The set, for a call that is matched by its order.

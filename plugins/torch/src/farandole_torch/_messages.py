@@ -21,10 +21,8 @@ class Messages(Group):
 
     def send(self, tensors: list[Tensor], target: int, tag: int = 0) -> Work:
         sent = [as_known(each).detach().cpu().resolve_neg().resolve_conj().contiguous() for each in tensors]
-        handles = [
-            Transfer(send_async(_memory_of(each), self._ranks[target], tag, self._process_set), each, self._limit_s)
-            for each in sent
-        ]
+        begun = [send_async(_memory_of(each), self._ranks[target], tag, self._process_set, owner=each) for each in sent]
+        handles = [Transfer(each, self._limit_s) for each in begun]
         return Work(self, handles, tensors, title="send", inputs=tensors, is_ordered=False)
 
     def recv(self, tensors: list[Tensor], source: int, tag: int = 0) -> Work:
@@ -41,8 +39,8 @@ class Messages(Group):
         raw = as_known(tensor).detach()
         is_plain = raw.is_cpu and raw.is_contiguous() and not raw.is_neg() and not raw.is_conj()
         got = raw if is_plain else torch.empty(raw.shape, dtype=raw.dtype)
-        transfer = recv_async(_memory_of(got), source, tag, self._process_set)
-        return Transfer(transfer, got, self._limit_s, None if is_plain else lambda: fill([raw], [got]))
+        transfer = recv_async(_memory_of(got), source, tag, self._process_set, owner=got)
+        return Transfer(transfer, self._limit_s, None if is_plain else lambda: fill([raw], [got]))
 
     def _limit_s(self) -> float:
         return self._timeout.total_seconds()
@@ -51,11 +49,9 @@ class Messages(Group):
 class Transfer(Handle[Any]):
     """A message under way, as a handle. After the time limit of a wait it is given up."""
 
-    def __init__(
-        self, transfer: Any, memory: Tensor, limit_s: Callable[[], float], then: Callable[[], None] | None = None
-    ) -> None:
-        """`memory`: stays alive as long as this. `limit_s`: how long waits last by default. `then`: called once."""
-        self._transfer, self._memory, self._default_limit_s, self._then = transfer, memory, limit_s, then
+    def __init__(self, transfer: Any, limit_s: Callable[[], float], then: Callable[[], None] | None = None) -> None:
+        """`limit_s`: how long waits last by default. `then`: called once, after the message."""
+        self._transfer, self._default_limit_s, self._then = transfer, limit_s, then
         self._lock = threading.Lock()  # of `then`
 
     def done(self) -> bool:

@@ -66,11 +66,9 @@ def DistributedOptimizer(  # the name that Horovod's users know
         groups: a number of groups, or lists of parameters: gradients of a group are reduced as one operation.
         sparse_as_dense: reduce sparse gradients as dense ones (SparseAdam still gets sparse ones). By default the rows
             of all ranks are gathered (Average and Sum), and every rank needs a gradient in the first step.
-        process_set: the ranks that reduce their gradients together, by default all. On other ranks the optimizer
-            behaves as before.
+        process_set: the ranks that reduce their gradients together, by default all; others step as before.
         overlap: submit each gradient as soon as backward has computed it, instead of all at the end. By default True
-            with GPUs, with several hosts, or if there are more cores than threads (_overlap.py). Ranks may differ. Not
-            for Adasum.
+            with GPUs, several hosts, or more cores than threads. Ranks may differ. Not for Adasum.
 
     Raises:
         ValueError: a name is missing or not unique, an argument is out of range, the optimizer is already distributed,

@@ -70,7 +70,7 @@ class Work(dist.Work):  # type: ignore[misc]  # torch is not read
         """Block until complete; raises the operation's error.
 
         After `timeout`, by default the group's, it raises a DeadlineError that names the missing ranks. The operation
-        stays in flight then, and may be waited for again.
+        stays in flight then, and may be waited for again; a message is given up.
         """
         self._is_used = True
         try:
