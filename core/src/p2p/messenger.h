@@ -10,9 +10,9 @@
 // the end of that rank is noticed. If both ranks connect at the same time, there are two. Each rank sends on one of
 // them only, the first that it has, so messages stay in order.
 //
-// Ends. If a connection ends, transfers with that rank wait for up to a second for the engine's reason, and then fail. A
-// receive from any source fails when all other members of its process set are gone.
-// If the epoch ends, all fail. What a rank had sent before it left can still be received.
+// Ends. If a connection ends, transfers with that rank wait for up to a second for the engine's reason, and then fail.
+// A receive from any source fails when all other members of its process set are gone. If the epoch ends, all fail. What
+// a rank had sent before it left can still be received.
 //
 // Thread safety: any thread. Lock: `mutex_`; nothing else is locked while it is held, except by `reason`.
 #pragma once

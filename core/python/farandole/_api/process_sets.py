@@ -281,8 +281,7 @@ def add_own_process_set(ranks: Sequence[int], name: str = "") -> ProcessSet:
 def remove_own_process_set(process_set: ProcessSet) -> bool:
     """Forget a set of `add_own_process_set`. Only its members call it, once its operations are complete.
 
-    Returns whether there was such a set. Raises ValueError while one of its operations is in flight here, and
-    MismatchError where that is so on another member.
+    Returns whether there was one. Raises ValueError while an operation is in flight here, MismatchError if elsewhere.
     """
     number = _state.own.get(cast(OwnProcessSet, process_set))
     if number is None:
