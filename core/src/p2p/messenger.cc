@@ -452,7 +452,14 @@ void Messenger::Cancel(const TransferPtr& transfer, const Status& why) {
   for (auto& [rank, peer] : peers_) {
     drop(&peer.unsent);
     drop(&peer.stranded);
-    for (const auto& link : peer.links) link->Cancel(transfer);
+    for (size_t i = peer.links.size(); i-- > 0;) {
+      try {
+        peer.links[i]->Cancel(transfer);
+      } catch (const std::exception&) {  // no memory for a copy of what is being sent
+        EndLink(&peer, i, Internal("out of memory"));
+        drop(&peer.stranded);
+      }
+    }
   }
   context_.Complete(transfer, why);
   Kick();  // a link may have something to send

@@ -232,7 +232,10 @@ void LinkSetup::Step(const PollSet& set, TimePoint now, RendezvousClient* client
     client->OnListenerLost(status.message());
   }
   for (AuthenticatedPeer& peer : arrived) {
-    if (peer.hello.purpose == kMessagePurpose) arrived_.push_back(std::move(peer));
+    if (peer.hello.purpose == kMessagePurpose) {
+      arrived_.push_back(std::move(peer));
+      continue;
+    }
     const bool known = peer.hello.purpose == kOrdered || peer.hello.purpose == kEarly;
     if (known && peer.hello.rank < static_cast<uint32_t>(spec_.size))
       early_[{static_cast<int>(peer.hello.rank), peer.hello.purpose}] = std::move(peer.connection);
