@@ -14,9 +14,12 @@ std::unique_ptr<FlightRecorder> BeginRecording(const WorldSpec& spec) {
 }
 
 // See Messenger::Reason.
-Status WhyLost(const Operations& operations, int peer) {
-  const bool is_lost = operations.is_broken && peer != kAnySource && operations.broken_by == peer;
-  return operations.is_over || is_lost ? operations.broken : Status::Ok();
+Status WhyLost(Operations* operations, int peer) {
+  if (!operations->is_broken) return Status::Ok();
+  std::lock_guard<std::mutex> lock(operations->mutex);
+  const auto found = operations->lost.find(peer);
+  if (found != operations->lost.end()) return found->second;
+  return operations->is_over ? operations->broken : Status::Ok();
 }
 
 // Returns make(), or a short error if there is no memory for it.
@@ -78,7 +81,7 @@ Status Engine::Start(std::unique_ptr<World> world, const Settings& settings, std
   engine->driver_ = std::make_unique<Driver>(engine->operations_.get(), settings, engine->backend_list_);
   FRD_RETURN_IF_ERROR(engine->driver_->Start());
   engine->messenger_ = std::make_unique<Messenger>(
-      engine->world_.get(), [operations = engine->operations_.get()](int peer) { return WhyLost(*operations, peer); });
+      engine->world_.get(), [operations = engine->operations_.get()](int peer) { return WhyLost(operations, peer); });
   *result = std::move(engine);
   return Status::Ok();
 }
@@ -301,20 +304,21 @@ Status Engine::FindDevice(Operation* operation) {
 // ---- waiting
 
 // A rank outside of the set has no such message.
-Status Engine::CheckMembers(const Transfer& transfer) {
-  const ProcessSetPtr set = FindSet(transfer.key.context);
-  if (!set) return NoProcessSet(transfer.key.context, rank_);
-  const bool is_any = transfer.peer == kAnySource && !transfer.sends;
-  for (const int rank : {rank_, is_any ? rank_ : transfer.peer}) {
+Status Engine::FindMembers(Transfer* transfer) {
+  const ProcessSetPtr set = FindSet(transfer->key.context);
+  if (!set) return NoProcessSet(transfer->key.context, rank_);
+  const bool is_any = transfer->peer == kAnySource && !transfer->sends;
+  for (const int rank : {rank_, is_any ? rank_ : transfer->peer}) {
     if (set->PositionOf(rank) < 0)
-      return Invalid(transfer.Title(), ": rank ", rank, " is not in process set ", set->id);
+      return Invalid(transfer->Title(), ": rank ", rank, " is not in process set ", set->id);
   }
+  transfer->members = {set, &set->ranks};
   return Status::Ok();
 }
 
 Status Engine::Begin(const TransferPtr& transfer) noexcept {
   try {
-    FRD_RETURN_IF_ERROR(CheckMembers(*transfer));
+    FRD_RETURN_IF_ERROR(FindMembers(transfer.get()));
     return messenger_->Submit(transfer);
   } catch (const std::exception& thrown) {
     messenger_->Cancel(transfer, Internal("out of memory"));

@@ -147,7 +147,7 @@ class Engine {
   Status Mark(Request* request) const;
   Status FindDevice(Operation* operation);
   ProcessSetPtr FindSet(int id);
-  Status CheckMembers(const Transfer& transfer);
+  Status FindMembers(Transfer* transfer);
 
   int rank_ = 0;
   int size_ = 1;

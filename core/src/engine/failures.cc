@@ -94,6 +94,7 @@ int FailureMonitor::MarkBrokenIfIdle(const EpochEnd& failure) {
 }
 
 void FailureMonitor::MarkLocked(const EpochEnd& failure) {
+  if (failure.culprit >= 0) operations_->lost.emplace(failure.culprit, failure.status);
   if (operations_->broken.ok()) {
     operations_->broken = failure.status;
     operations_->broken_by = failure.culprit;

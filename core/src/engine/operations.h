@@ -181,6 +181,7 @@ struct Operations {
   uint64_t entered = 0;                       // how often this rank has submitted an operation
   Status broken;                              // invariant 3: also without the lock, once is_broken is true
   int broken_by = -1;                         // likewise: the rank to blame; -1: none
+  std::map<int, Status> lost;                 // ranks that have left or died, and how; only the first blocks operations
   bool needed_lost_rank = false;              // an operation of this rank failed, or was refused, because of that rank
   std::map<int64_t, ExcludedCalls> excluded;  // by the number that Engine::Exclude returned
   OperationPtr spare;  // for borrowed operations that end before another thread has a reference to them

@@ -383,9 +383,14 @@ void ProgressLoop::FinishWithheld() {
 // ---- the end of the epoch
 
 // Does nothing if the epoch has ended, that is, if it refuses operations and none is under way: its reason is known. If
-// some are under way, a rank has only left in good order, and they may need the rank that is lost now.
+// some are under way, a rank has only left in good order, and they may need the rank that is lost now. Single messages
+// may need it in any case.
 void ProgressLoop::Abort(const EpochEnd& end) {
-  if (operations_->is_broken && work_.empty() && early_.idle()) return;
+  if (operations_->is_broken && work_.empty() && early_.idle()) {
+    failures_.MarkBroken(end);
+    operations_->is_over = true;
+    return;
+  }
   if (!failures_.NeedsRankZero(end)) return BroadcastEnd(end);
   control_.ToCoordinator({Encode(ToWire(end))});
   failures_.Hold(end, Now());
@@ -414,6 +419,8 @@ bool ProgressLoop::CheckAbortWord() {
     EndEpoch(end);
     // The member that wrote the word has told the coordinator, unless that member is the one that is gone.
     if (world_->rank == kCoordinatorRank && !world_->one_node()) control_.ToCoordinator({Encode(ToWire(end))});
+  } else {
+    operations_->is_over = true;
   }
   return true;
 }

@@ -475,5 +475,17 @@ TEST(LeavingTest, AJoinThatIsRefusedNamesWhoHasLeftAndWhatToDo) {
   });
 }
 
+TEST(LeavingTest, AMessageFromAnySourceIsNotAwaitedOnceAllOthersHaveLeft) {
+  RunRanks({2, 1}, [&](Engine& engine) {
+    ExpectDone(engine, Begin(engine, Barrier("before")));
+    if (engine.rank() > 0) return engine.Shutdown();
+    const auto receive = std::make_shared<Transfer>();
+    receive->peer = kAnySource;
+    ASSERT_TRUE(engine.Begin(receive).ok());
+    ASSERT_TRUE(engine.Wait(receive, kWaitMs));
+    EXPECT_EQ(receive->status.code(), Code::kPeerLost) << receive->status.message();
+  });
+}
+
 }  // namespace
 }  // namespace farandole
