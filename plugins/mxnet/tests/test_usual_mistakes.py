@@ -16,7 +16,7 @@ def test_a_kvstore_with_servers_is_explained():
     loss.backward()
     optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD())
     trainer = mx.gluon.Trainer([parameter], optimizer, kvstore="dist_sync")
-    with pytest.raises(ValueError, match=r"'dist_sync' is MXNet's own way .* kvstore=None"):
+    with pytest.raises(ValueError, match=r"the kvstore 'dist_sync' needs MXNet's servers.* kvstore=None"):
         trainer.step(1)
 
 
