@@ -102,7 +102,7 @@ def test_what_is_wrong_is_told_with_what_to_do(finding: Finding, level: str, wor
 @pytest.mark.parametrize(
     ("change", "check", "level", "words"),
     [
-        ({}, "backend gloo", OK, "Gloo 0.5.0; the job's key does not guard"),
+        ({}, "backend gloo", OK, "Gloo 0.5.0; the job's key does not protect its sockets"),
         ({}, "backend other", OK, "no library found; only FARANDOLE_BACKEND=other needs one"),
         (
             {"backends": build.Trial({"found": [["other", "", "it needs libother"]], "asked_for": ["other"]})},

@@ -49,16 +49,24 @@ class Terminal:
         while chunk := os.read(self._stream.fileno(), 4096):
             self.text += chunk.decode()
 
-    def url(self) -> str:
+    def find(self, pattern: str) -> re.Match[str]:
         until = time.monotonic() + 20
-        while not (found := re.search(r"live page: (http://127\.0\.0\.1:\d+/\S+/) ", self.text)):
+        while not (found := re.search(pattern, self.text)):
             assert time.monotonic() < until, self.text
             time.sleep(0.02)
-        return found[1]
+        return found
+
+    def url(self) -> str:
+        return self.find(r"live page: (http://127\.0\.0\.1:\d+/\S+/) ")[1]
 
     def rest(self) -> str:
         self._thread.join(30)
         return self.text
+
+
+def until_told(folder: Path) -> list[str]:
+    """A command that ends with 3 once there is a file `go`."""
+    return ["sh", "-c", f"until [ -e {folder}/go ]; do sleep 0.05; done; exit 3"]
 
 
 def frames(url: str) -> Iterator[Any]:
@@ -115,10 +123,10 @@ def is_served(url: str) -> bool:
 def test_a_port_that_is_taken_is_no_reason_to_fail(launch: Callable, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        job = launch("-np", 1, "--live-port", port, "sh", "-c", "sleep 1; exit 3", env=environment(tmp_path))
-        result = job.finish()
-    assert result.code == 3
-    assert f"port {port} is not available (address already in use), so the page uses port " in result.err
+        job = launch("-np", 1, "--live-port", port, *until_told(tmp_path), env=environment(tmp_path))
+        Terminal(job).find(rf"port {port} is not available \(address already in use\), so the page uses port ")
+        (tmp_path / "go").touch()
+        assert job.process.wait(30) == 3
 
 
 def test_a_job_of_another_launcher(launch: Callable, script: Callable, tmp_path: Path) -> None:
@@ -222,12 +230,13 @@ def test_metrics_of_a_job(launch: Callable, script: Callable, tmp_path: Path) ->
     assert (result.code, result.err) == (0, ""), "a secret that the user has given is not shown"
 
 
-def test_metrics_are_no_reason_to_fail(run: Callable, tmp_path: Path) -> None:
+def test_metrics_are_no_reason_to_fail(launch: Callable, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        result = run("-np", 1, "--metrics", port, "sh", "-c", "sleep 1; exit 3", env=environment(tmp_path))
-    assert result.code == 3
-    assert f"metrics cannot be served at 127.0.0.1:{port}: Address already in use." in result.err
+        job = launch("-np", 1, "--metrics", port, *until_told(tmp_path), env=environment(tmp_path))
+        Terminal(job).find(rf"metrics cannot be served at 127\.0\.0\.1:{port}: Address already in use\.")
+        (tmp_path / "go").touch()
+        assert job.process.wait(30) == 3
 
 
 @pytest.mark.parametrize(
