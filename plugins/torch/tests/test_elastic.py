@@ -94,7 +94,7 @@ def test_a_new_process_goes_on_from_a_copy_as_if_nothing_had_been(alone):
     step(*others, 1)
     assert are_equal(everything(*others), everything(model, optimizer))
     wider = torch.nn.Linear(3, 9)
-    with pytest.raises(farandole.MismatchError, match="the state differs from that of the last commit"):
+    with pytest.raises(farandole.MismatchError, match="the state does not fit the last commit"):
         hvd.elastic.TorchState(wider, torch.optim.SGD(wider.parameters(), lr=0.1), epoch=0)._from_copy(content)
 
 

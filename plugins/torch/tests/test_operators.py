@@ -96,6 +96,7 @@ def groups():
         assert x.tolist() == [8.0] * 3
     with pytest.raises(ValueError, match="is not a process set of this world"):
         operators.group_id(hvd.ProcessSet([0, 1]))
+    assert hvd.remove_process_set(first)
 
 
 def in_threads():

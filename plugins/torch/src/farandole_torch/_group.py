@@ -114,7 +114,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]  # torch is not read
     def keep(self, work: Work) -> None:
         """Keep a Work that was dropped: while its operation is under way, and a few others."""
         self.dropped.append(work)
-        for _ in range(min(2, len(self.dropped) - _DROPPED)):  # in turn: one that never ends keeps no other here
+        for _ in range(len(self.dropped) - _DROPPED):  # one that never ends keeps no other here
             oldest = self.dropped.popleft()
             if oldest.is_pending():
                 self.dropped.append(oldest)
