@@ -21,7 +21,7 @@ def begin_with_a_low_soft_limit():
     open_now = limit(10, None)
     farandole.init()
     farandole.barrier()
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= open_now + 40
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= open_now + 44
     farandole.shutdown()
 
 
@@ -31,7 +31,7 @@ def test_the_soft_limit_is_raised():
 
 def begin_with_a_low_hard_limit():
     limit(10, 10)
-    with pytest.raises(ValueError, match=r"2 ranks needs 14 to 40 open files in each of them.*ulimit -Hn"):
+    with pytest.raises(ValueError, match=r"2 ranks needs 14 to 44 open files in each of them.*ulimit -Hn"):
         farandole.init()
 
 
