@@ -155,7 +155,7 @@ def test_a_lost_stage_is_followed_by_one_with_the_slots_that_are_left(
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (farandole.FarandoleError("rank 1 on h2 was lost."), r"rank 1 on h2 was lost\. No commit was kept before"),
+        (farandole.FarandoleError("rank 1 on h2 was lost."), r"rank 1 on h2 was lost\. No commit was saved before"),
         (of_rank(ValueError("no such file")), "^no such file$"),
     ],
 )
