@@ -73,6 +73,7 @@ import torch.distributed as dist
 dist.init_process_group("farandole")
 works = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(10)]
 futures = [work.get_future().then(lambda future: future.value()) for work in works]
+works[-1].wait()  # a rank that ends before would rightly be an error on the other one
 print("over", flush=True)
 """
 

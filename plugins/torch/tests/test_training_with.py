@@ -6,7 +6,7 @@ import pickle
 import farandole_torch as hvd
 import pytest
 import torch
-from farandole.testing import world
+from farandole.testing import spawn, world
 from versions import needs
 
 pytestmark = pytest.mark.timeout(180)
@@ -156,7 +156,7 @@ def uneven():
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_with_fewer_batches_join(ranks):
-    world(ranks).run(uneven)
+    spawn(ranks, uneven, timeout=60)
 
 
 def compiled(wraps_first):
