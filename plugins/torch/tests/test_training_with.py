@@ -137,6 +137,7 @@ def test_the_optimizer_stays_the_object_that_schedulers_hold():
 
 def uneven():
     """Rank r has r + 2 batches; the gradients of those that are done count as zeros."""
+    hvd.init()
     model, whole = network(), network()
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
     for step in range(hvd.rank() + 2):
