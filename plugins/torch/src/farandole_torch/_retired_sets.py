@@ -6,8 +6,8 @@ in torch's store that it is done with it, and a thread looks there until all hav
 
 from __future__ import annotations
 
+import atexit
 import threading
-import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -44,6 +44,8 @@ class RetiredSets:
         self._lock = threading.Lock()
         self._sets: list[_Retired] = []
         self._thread: threading.Thread | None = None
+        self._ending = threading.Event()
+        atexit.register(self._end)
 
     def add(self, process_set: ProcessSet, store: Any, rank: int, size: int) -> None:
         """This rank needs the set of a group no more. `store`: the group's; `rank`, `size`: of the group."""
@@ -58,8 +60,7 @@ class RetiredSets:
 
     def _run(self) -> None:
         wait_s = _SHORTEST_S
-        while True:
-            time.sleep(wait_s)
+        while not self._ending.wait(wait_s):
             with self._lock:
                 sets = [*self._sets]
             removed = [each for each in sets if each.remove()]
@@ -69,6 +70,12 @@ class RetiredSets:
                 if not self._sets:
                     self._thread = None
                     return
+
+    def _end(self) -> None:
+        """Wait for the thread: one that returns from torch's C++ after Python has ended would abort the process."""
+        self._ending.set()
+        if thread := self._thread:
+            thread.join(_LONGEST_S)
 
 
 retired_sets = RetiredSets()
