@@ -6,7 +6,7 @@ import pickle
 import farandole_torch as hvd
 import pytest
 import torch
-from farandole.testing import spawn, world
+from farandole.testing import world
 from versions import needs
 
 pytestmark = pytest.mark.timeout(180)
@@ -137,7 +137,6 @@ def test_the_optimizer_stays_the_object_that_schedulers_hold():
 
 def uneven():
     """Rank r has r + 2 batches; the gradients of those that are done count as zeros."""
-    hvd.init()
     model, whole = network(), network()
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
     for step in range(hvd.rank() + 2):
@@ -157,7 +156,7 @@ def uneven():
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_with_fewer_batches_join(ranks):
-    spawn(ranks, uneven, timeout=60)
+    world(ranks).run(uneven)
 
 
 def compiled(wraps_first):
