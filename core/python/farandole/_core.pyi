@@ -1,6 +1,6 @@
 """The compiled core as Python sees it: conversions only, no policy. Everything here is private to `farandole`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any, Generic, TypeVar, final, overload
 
@@ -18,7 +18,7 @@ R_co = TypeVar("R_co", covariant=True)
 # and the output may be written, 0 for now.
 Tensor = tuple[int, int, int, tuple[int, ...]] | tuple[int, int, int, tuple[int, ...], int, int]
 
-def set_error_types(types: dict[int, type[BaseException]]) -> None:
+def set_error_types(types: Mapping[int, type[BaseException]]) -> None:
     """Tell the core which exception class to raise for each error kind; called once at import."""
 
 def set_map_function(map: Callable[[handles.Handle[Any], Callable[[Any], Any]], handles.Handle[Any]]) -> None:

@@ -113,7 +113,7 @@ def not_initialized() -> NotInitializedError:
 
 
 # The compiled core's error kinds (see _core.pyi) -> what Python raises.
-TYPES_BY_KIND: dict[int, type[BaseException]] = {
+TYPES_BY_KIND: dict[int, type[FarandoleError]] = {
     1: ArgumentError,
     2: MismatchError,
     3: PeerLostError,

@@ -2,6 +2,7 @@
 
 from farandole._api.calls import check_types
 from farandole._api.earlier import await_earlier, before_unnamed
+from farandole._api.errors import TYPES_BY_KIND as ERROR_TYPES
 from farandole._api.process_sets import ProcessSets
 from farandole._api.refusals import no_calls_while
 from farandole._runtime.native import core as _core
@@ -10,6 +11,7 @@ from farandole._start.communicators import Communicator
 from farandole._start.environment import environment_default
 
 __all__ = [
+    "ERROR_TYPES",
     "Communicator",
     "ProcessSets",
     "api_address",

@@ -6,17 +6,9 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import farandole
 from farandole import FarandoleError
-from farandole.plugin.native import translate_errors
+from farandole.plugin.native import ERROR_TYPES, translate_errors
 
-_BY_CODE: dict[int, type[FarandoleError]] = {
-    1: farandole.ArgumentError,
-    2: farandole.MismatchError,
-    3: farandole.PeerLostError,
-    4: farandole.DeadlineError,
-    5: farandole.NotInitializedError,
-}
 _natives: list[ctypes.CDLL] = []  # one, once the operators are there
 
 
@@ -48,4 +40,4 @@ def _ours(error: BaseException) -> FarandoleError | None:
     if not _natives or not isinstance(error, RuntimeError) or isinstance(error, FarandoleError):
         return None
     code = _natives[0].farandole_torch_code_of(str(error).encode())
-    return _BY_CODE.get(code, FarandoleError)(_natives[0].farandole_torch_text().decode()) if code else None
+    return ERROR_TYPES.get(code, FarandoleError)(_natives[0].farandole_torch_text().decode()) if code else None
