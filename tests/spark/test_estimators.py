@@ -158,7 +158,7 @@ class ByRow(TorchModel):
     """Predicts from columns that are no tensors."""
 
     def get_prediction_fn(self) -> Any:
-        return lambda model, row: model(torch.tensor([[float(len(row["text"])), row["v"][0]]]))
+        return lambda model, row: model(torch.tensor([[float(len(row["text"])), float(row["v"][0])]]))
 
 
 def test_a_derived_model_predicts_row_by_row(warm: Any) -> None:

@@ -6,7 +6,6 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-import horovod.spark
 import pytest
 
 # Of 0.28.1, by their signatures. What all estimators take, then what one takes beside it.
@@ -82,11 +81,9 @@ def test_the_backend_has_the_arguments_of_run(monkeypatch: pytest.MonkeyPatch) -
         seen.update(args=args, **kwargs)
         return [1]
 
-    monkeypatch.setattr(horovod.spark, "run", run)
+    monkeypatch.setattr(SparkBackend, "_run", staticmethod(run))
     backend = SparkBackend(num_proc=3, env={"A": "1", "B": "1"}, verbose=2, nics="eth0")
     assert isinstance(backend, Backend) and backend.num_processes() == 3
     assert backend.run(len, ([],), env={"B": "2"}) == [1]
-    assert seen == {
-        "args": (len, ([],), None), "num_proc": 3, "env": {"A": "1", "B": "2"}, "verbose": 2, "nics": "eth0"
-    }  # fmt: skip
+    assert seen == {"args": (len, ([],), None, 3), "env": {"A": "1", "B": "2"}, "verbose": 2, "nics": "eth0"}
     assert LocalBackend(2).num_processes() == 2

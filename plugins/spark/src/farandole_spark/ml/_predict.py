@@ -54,13 +54,20 @@ def with_predictions(
     for number, (label, name, is_scalar) in enumerate(zip(labels, names, scalars, strict=True)):
         value = functions.col(f"{_PREDICTIONS}.p{number}")
         if not is_scalar:
-            value = array_to_vector(value)
+            value = array_to_vector(functions.transform(value, _with_nan))
         elif label.is_integer or label.type == "boolean":
             value = functions.round(value).cast(label.type)
         else:
-            value = value.cast(label.type)
+            value = _with_nan(value).cast(label.type)
         found = found.withColumn(name, value)
     return found.drop(_PREDICTIONS)
+
+
+def _with_nan(value: Any) -> Any:
+    """A prediction of NaN, which comes back from pandas as a null."""
+    from pyspark.sql import functions
+
+    return functions.coalesce(value, functions.lit(float("nan")))
 
 
 def _features(frame: Any, names: Sequence[str]) -> Iterator[Any]:

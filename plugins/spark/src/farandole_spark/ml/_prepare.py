@@ -210,7 +210,8 @@ def _numbers(values: Any) -> Any:
 def _facts(reports: Sequence[_Report], names: Sequence[str]) -> dict[str, tuple[float, float]]:
     facts: dict[str, tuple[float, float]] = {}
     for name in names:
-        first, second, *scales = np.sum([report.sums.get(name, [0.0] * 4) for report in reports], 0).tolist()
+        sums = [np.array(report.sums.get(name, [0.0] * 4)) for report in reports]
+        first, second, *scales = sum(sums, np.zeros(4)).tolist()
         facts |= {name: (first, _ROUNDING * scales[0]), f"{name}, paired": (second, _ROUNDING * scales[1])}
     return facts
 
