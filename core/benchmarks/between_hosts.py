@@ -27,7 +27,7 @@ from typing import Any
 
 from contestants import Contestant, ContestantError, RankSlot, Recipe
 from network import Host, Link, Network, connected
-from tables import OURS, Verdict, cell, end, gone_lines, number
+from tables import OURS, TargetResult, cell, end, gone_lines, number
 from turns import Entry, Round, Times, readable
 
 HERE = Path(__file__).resolve().parent
@@ -205,39 +205,39 @@ def link_lines(worlds: Sequence[World]) -> list[str]:
     return lines
 
 
-def verdicts_of(world: World) -> list[Verdict]:
+def target_results(world: World) -> list[TargetResult]:
     found = []
     for size in world.rows:
         ours, what = world.us(size), f"{world.title}, {readable(size)}"
         if size == 4 and ours:
-            found += small_verdicts(world, what, ours)
+            found += small_results(world, what, ours)
         if size == 64 * MIB and ours:
-            found += large_verdicts(world, what, ours)
+            found += large_results(world, what, ours)
         ahead, gloo, ideal = world.gloo_over_ours(size), world.us(size, GLOO), world.rate_us(size)
         if gloo:
             at_the_rate = size >= RATE_BYTES and ideal is not None and ideal / gloo >= GLOO_SHARE
             limit = AHEAD_AT_THE_RATE if at_the_rate else AHEAD
-            found.append(Verdict(f"{what}: gloo : ours", ahead, limit, "", at_least=True))
+            found.append(TargetResult(f"{what}: gloo : ours", ahead, limit, "", at_least=True))
     return found
 
 
-def small_verdicts(world: World, what: str, ours_us: float) -> list[Verdict]:
+def small_results(world: World, what: str, ours_us: float) -> list[TargetResult]:
     """Those of 4 B, in worlds whose hosts could have a core for each rank here."""
     trip, hop = world.us(4, TRIP), HOP_US.get(world.link)
     if hop:
-        return [Verdict(f"{what}: times a hop", ours_us / hop, HOP_TIMES, "")]
+        return [TargetResult(f"{what}: times a hop", ours_us / hop, HOP_TIMES, "")]
     if trip and world.link == "unshaped" and world.hosts == 2 and world.ranks_each <= 2:
-        return [Verdict(f"{what}: times half a round trip", ours_us / trip, TRIP_TIMES, "")]
+        return [TargetResult(f"{what}: times half a round trip", ours_us / trip, TRIP_TIMES, "")]
     return []
 
 
-def large_verdicts(world: World, what: str, ours_us: float) -> list[Verdict]:
+def large_results(world: World, what: str, ours_us: float) -> list[TargetResult]:
     """Those of 64 MiB."""
     ideal, raw = world.rate_us(64 * MIB), world.raw_us(64 * MIB)
     if ideal:
-        return [Verdict(f"{what}: of the rate", ideal / ours_us, RATE_SHARE, "", at_least=True)]
+        return [TargetResult(f"{what}: of the rate", ideal / ours_us, RATE_SHARE, "", at_least=True)]
     if raw and world.link == "unshaped":
-        return [Verdict(f"{what}: of raw streams", raw / ours_us, RAW_SHARE, "", at_least=True)]
+        return [TargetResult(f"{what}: of raw streams", raw / ours_us, RAW_SHARE, "", at_least=True)]
     return []
 
 
@@ -257,9 +257,9 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write(folder: Path, facts: dict[str, Any], worlds: Sequence[World], verdicts: Sequence[Verdict]) -> None:
+def write(folder: Path, facts: dict[str, Any], worlds: Sequence[World], results: Sequence[TargetResult]) -> None:
     """between-hosts.md for people and between-hosts.json for programs."""
-    met = sum(verdict.met for verdict in verdicts)
+    met = sum(result.met for result in results)
     lines = [
         "# Allreduce between hosts",
         "",
@@ -272,9 +272,9 @@ def write(folder: Path, facts: dict[str, Any], worlds: Sequence[World], verdicts
         "",
         "## Targets",
         "",
-        f"{met} of {len(verdicts)} are met. Those that are missed:",
+        f"{met} of {len(results)} are met. Those that are missed:",
         "",
-        *(f"- {verdict.sentence()}" for verdict in verdicts if not verdict.met),
+        *(f"- {result.sentence()}" for result in results if not result.met),
     ]
     for link, group in itertools.groupby(worlds, key=lambda world: world.link):
         of_link = list(group)
@@ -287,7 +287,7 @@ def write(folder: Path, facts: dict[str, Any], worlds: Sequence[World], verdicts
     found = {
         "machine": facts,
         "worlds": [dataclasses.asdict(world) for world in worlds],
-        "targets": [{**dataclasses.asdict(verdict), "met": verdict.met} for verdict in verdicts],
+        "targets": [{**dataclasses.asdict(result), "met": result.met} for result in results],
     }
     (folder / "between-hosts.json").write_text(json.dumps(found, indent=1) + "\n")
 
@@ -303,15 +303,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.4, help="about how long each contestant has for each size")
     parser.add_argument("--output", type=Path, help="folder for between-hosts.md and between-hosts.json")
     options = parser.parse_args()
-    facts, worlds, verdicts = machine(), list[World](), list[Verdict]()
+    facts, worlds, results = machine(), list[World](), list[TargetResult]()
     # Not in /dev/shm, of which each host has its own.
     with tempfile.TemporaryDirectory(prefix="farandole-bench-") as folder:
         for world in run(options, Path(folder)):
             worlds.append(world)
-            verdicts += verdicts_of(world)
+            results += target_results(world)
             if options.output:  # so that an interrupted run keeps its figures
-                write(options.output, facts, worlds, verdicts)
-    return end(verdicts, only_missed=True)
+                write(options.output, facts, worlds, results)
+    return end(results, only_missed=True)
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ from between_hosts import machine
 from contestants import ContestantError
 from elastic_joins import HERE, RANKS, THERE, WORKER, Join, Line, joins_between_hosts, joins_on_one_host, lines_of
 from elastic_joins import lines as lines_of_joins
-from elastic_joins import verdicts as verdicts_of_joins
-from tables import Verdict, end
+from elastic_joins import target_results as join_results
+from tables import TargetResult, end
 
 TORCHRUN_WORKER = Path(__file__).with_name("torchrun_worker.py")
 _LIMIT_S = 120.0
@@ -142,15 +142,16 @@ def pid_of(job: subprocess.Popen[str], rank: int) -> int:
     raise ContestantError(f"rank {rank} has no process")
 
 
-def verdicts_of(kills: Sequence[Kill]) -> list[Verdict]:
+def target_results(kills: Sequence[Kill]) -> list[TargetResult]:
     """The targets."""
     recovery_ms = sorted(1e3 * kill.recovery_s for kill in kills)
+    median = statistics.median(recovery_ms)
     last = recovery_ms[min(len(recovery_ms) - 1, int(0.99 * len(recovery_ms)))]
     return [
-        Verdict("from a kill to the next good step, less a step: median", statistics.median(recovery_ms), 200, "ms"),
-        Verdict("the same, 99th percentile", last, 1_000, "ms"),
-        Verdict("elastic mode beside the commits, of a step", 100 * share_of_looks(kills), 0.5, " %"),
-        Verdict("finished steps lost", float(sum(kill.lost_steps for kill in kills)), 0, ""),
+        TargetResult("from a kill to the next good step, less a step: median", median, 200, "ms"),
+        TargetResult("the same, 99th percentile", last, 1_000, "ms"),
+        TargetResult("elastic mode beside the commits, of a step", 100 * share_of_looks(kills), 0.5, " %"),
+        TargetResult("finished steps lost", float(sum(kill.lost_steps for kill in kills)), 0, ""),
     ]
 
 
@@ -270,12 +271,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, help="folder for elastic.md and elastic.json")
     options = parser.parse_args()
-    verdicts: list[Verdict] = []
+    results: list[TargetResult] = []
     for kills, by_torchrun, joins in measured(options):
-        verdicts = [*(verdicts_of(kills) if kills else []), *verdicts_of_joins(joins)]
+        results = [*(target_results(kills) if kills else []), *join_results(joins)]
         if options.output and kills:
             write(options.output, kills, by_torchrun, joins)
-    return end(verdicts)
+    return end(results)
 
 
 if __name__ == "__main__":

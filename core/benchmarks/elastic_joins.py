@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from contestants import ContestantError
-from tables import Verdict
+from tables import TargetResult
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
 
@@ -155,7 +155,7 @@ def judge(logs: Sequence[Sequence[Line]], began: float, ready: float) -> Join:
     return Join(usual_s, max(gaps) - usual_s, ready - began, meanwhile)
 
 
-def verdicts(joins: Mapping[str, Sequence[Join]]) -> list[Verdict]:
+def target_results(joins: Mapping[str, Sequence[Join]]) -> list[TargetResult]:
     """The targets: a step or 250 ms, the greater; between hosts the streaming at 70 % of the rate on top."""
     found = []
     for where, some in joins.items():
@@ -163,7 +163,7 @@ def verdicts(joins: Mapping[str, Sequence[Join]]) -> list[Verdict]:
             streamed_s = LINK_BYTES * 8 / RATE_BITS / 0.7 if where == THERE else 0.0
             shares = [100 * each.pause_s / (max(each.usual_step_s, 0.25) + streamed_s) for each in some]
             allowed = "a step or 250 ms" + (" and the streaming" if streamed_s else "")
-            found.append(Verdict(f"pause for a newcomer {where}, of {allowed}: worst", max(shares), 100, " %"))
+            found.append(TargetResult(f"pause for a newcomer {where}, of {allowed}: worst", max(shares), 100, " %"))
     return found
 
 

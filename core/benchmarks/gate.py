@@ -4,7 +4,7 @@
     python3 core/benchmarks/gate.py --only shm --sizes 4 65536 --pairs 9
 
 Both builds are compiled first (builds.py). Then frozen, new and frozen again take turns at each row (gate_rows.py); the
-ratio of the frozen build to itself is the noise. A row is judged by its minimum and its median (gate_verdicts.py). If
+ratio of the frozen build to itself is the noise. A row is judged by its minimum and its median (gate_results.py). If
 the noise exceeds the row's limit, the row is noisy and must be measured again; with more ranks than cores it is for
 information only. All rows together need numpy, psutil and PyTorch. Those with two hosts also need root, or a kernel
 that lets users create namespaces.
@@ -26,8 +26,8 @@ from subprocess import SubprocessError
 
 from builds import Build, BuildError, add_frozen_option, frozen_build, new_build
 from contestants import Contestant, ContestantError, RankSlot, Recipe
+from gate_results import Result, all_met, compare, summary, table_lines
 from gate_rows import GROUPS, HERE, SIZES, Job, Row, chosen_jobs
-from gate_verdicts import Result, all_met, compare, summary, table_lines
 
 STARTS = 3  # of the processes; each build is started first once, since the first one is slower with large tensors
 FROZEN, NEW, AGAIN = range(3)  # positions in a trio

@@ -86,7 +86,7 @@ def gain(row: Row, name: str) -> float:
     return row.us[row.chosen[0]] / row.us[name] if name in row.us and row.chosen[0] in row.us else 0.0
 
 
-def verdict_lines(rows: list[Row]) -> list[str]:
+def result_lines(rows: list[Row]) -> list[str]:
     """Where an algorithm is clearly faster than the one that is chosen."""
     lines = ["| | algorithm | network | rows | clearly faster in | at best | in the median |", "|---" * 7 + "|"]
     names = {row.operation: dict.fromkeys(itertools.chain.from_iterable(row.us for row in rows)) for row in rows}
@@ -119,7 +119,7 @@ def _cell(us: float | None, best: float) -> str:
 
 
 def report(rows: list[Row]) -> str:
-    lines = ["# Schedules between hosts", "", *verdict_lines(rows)]
+    lines = ["# Schedules between hosts", "", *result_lines(rows)]
     for operation, network in itertools.product(("allreduce", "allgather"), NETWORKS):
         of_network = [row for row in rows if row.operation == operation and row.network == network]
         if of_network:

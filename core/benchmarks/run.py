@@ -27,7 +27,7 @@ from typing import Any
 
 from contestants import Contestant, ContestantError, Recipe, settings_of_intel_mpi
 from tables import FACE, KERNEL, LIMIT, OURS, Report, Table, end, figure_lines, table_lines
-from targets import KERNEL_BYTES, KIB, MIB, verdicts_of
+from targets import KERNEL_BYTES, KIB, MIB, target_results
 from turns import Entry, Round, Times
 
 HERE = Path(__file__).resolve().parent
@@ -247,10 +247,10 @@ def main() -> int:
         for part in parts:
             if part in options.only:
                 getattr(bench, part)()
-    verdicts = verdicts_of(bench.tables, bench.figures)
+    results = target_results(bench.tables, bench.figures)
     if options.output:
-        Report(machine, bench.tables, bench.figures, verdicts).write(options.output)
-    return end(verdicts)
+        Report(machine, bench.tables, bench.figures, results).write(options.output)
+    return end(results)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TargetResult:
     """A target and what was measured for it; `measured` None: it could not be measured, which is a miss."""
 
     what: str
@@ -133,12 +133,12 @@ def figure_lines(figures: dict[str, tuple[float, str]]) -> list[str]:
     return [f"- {what}: {value:.3g} {unit}".rstrip() for what, (value, unit) in figures.items()]
 
 
-def end(verdicts: Sequence[Verdict], only_missed: bool = False) -> int:
+def end(results: Sequence[TargetResult], only_missed: bool = False) -> int:
     """Say which targets are met, and return the benchmark's exit code."""
-    missed = [verdict for verdict in verdicts if not verdict.met]
-    print(f"\n==> Targets: {len(verdicts) - len(missed)} of {len(verdicts)} are met")
-    for verdict in missed if only_missed else verdicts:
-        print(f"{'met   ' if verdict.met else 'MISSED'}  {verdict.sentence()}")
+    missed = [result for result in results if not result.met]
+    print(f"\n==> Targets: {len(results) - len(missed)} of {len(results)} are met")
+    for result in missed if only_missed else results:
+        print(f"{'met   ' if result.met else 'MISSED'}  {result.sentence()}")
     return 1 if missed else 0
 
 
@@ -149,7 +149,7 @@ class Report:
     machine: dict[str, Any]
     tables: list[Table]
     figures: dict[str, tuple[float, str]]
-    verdicts: list[Verdict]
+    results: list[TargetResult]
 
     def write(self, folder: Path) -> None:
         """allreduce.md for people and allreduce.json for programs."""
@@ -158,7 +158,7 @@ class Report:
         (folder / "allreduce.json").write_text(json.dumps(self._json(), indent=1) + "\n")
 
     def _markdown(self) -> list[str]:
-        missed = [verdict for verdict in self.verdicts if not verdict.met]
+        missed = [result for result in self.results if not result.met]
         lines = [
             "# Allreduce beside its peers and beside what the machine allows",
             "",
@@ -171,9 +171,9 @@ class Report:
             "",
             "## Targets",
             "",
-            f"{len(self.verdicts) - len(missed)} of {len(self.verdicts)} are met. Those that are missed:",
+            f"{len(self.results) - len(missed)} of {len(self.results)} are met. Those that are missed:",
             "",
-            *(f"- {dataclasses.replace(verdict, remark='').sentence()}" for verdict in missed),
+            *(f"- {dataclasses.replace(result, remark='').sentence()}" for result in missed),
         ]
         for table in self.tables:
             lines += ["", f"## {table.title}", "", table.limits, "", *report_lines(table)]
@@ -186,5 +186,5 @@ class Report:
             "machine": self.machine,
             "tables": [dataclasses.asdict(table) for table in self.tables],
             "figures": {what: {"value": value, "unit": unit} for what, (value, unit) in self.figures.items()},
-            "targets": [{**dataclasses.asdict(verdict), "met": verdict.met} for verdict in self.verdicts],
+            "targets": [{**dataclasses.asdict(result), "met": result.met} for result in self.results],
         }

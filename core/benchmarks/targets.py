@@ -1,10 +1,10 @@
-"""The targets that the figures must reach. Pure: tables in, verdicts out."""
+"""The targets that the figures must reach. Pure: tables in, results out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tables import FACE, KERNEL, LIMIT, OURS, Table, Verdict
+from tables import FACE, KERNEL, LIMIT, OURS, Table, TargetResult
 from turns import readable
 
 KIB, MIB = 1024, 1024**2
@@ -17,12 +17,12 @@ ANY = 1 << 62
 AHEAD = ((4, 2 * KIB, 1.0), (4 * KIB, MIB, 1.3), (2 * MIB, 8 * MIB, 1.0), (16 * MIB, ANY, 3.0))
 
 
-def verdicts_of(tables: Iterable[Table], figures: dict[str, tuple[float, str]]) -> list[Verdict]:
+def target_results(tables: Iterable[Table], figures: dict[str, tuple[float, str]]) -> list[TargetResult]:
     by_key = {table.key: table for table in tables}
     rules = {"pair": _pair, "crowd": _crowd, "tcp": _tcp}
-    found = [verdict for key, rule in rules.items() if key in by_key for verdict in rule(by_key[key])]
-    return found + [verdict for key in ("pair", "crowd") if key in by_key for verdict in _face(by_key[key])] + [
-        Verdict(what, figures[what][0], limit, f" {unit}".rstrip()) for what, (limit, unit) in FIGURES.items()
+    found = [result for key, rule in rules.items() if key in by_key for result in rule(by_key[key])]
+    return found + [result for key in ("pair", "crowd") if key in by_key for result in _face(by_key[key])] + [
+        TargetResult(what, figures[what][0], limit, f" {unit}".rstrip()) for what, (limit, unit) in FIGURES.items()
         if what in figures
     ]  # fmt: skip
 
@@ -38,37 +38,37 @@ FIGURES = {
 }
 
 
-def _pair(table: Table) -> list[Verdict]:
-    verdicts = [_time(table, 4, 0.4)]
+def _pair(table: Table) -> list[TargetResult]:
+    results = [_time(table, 4, 0.4)]
     if any(KERNEL in row for row in table.rows.values()):
-        verdicts.append(_of_limit(table, 4, 1.5, "a cache-line exchange", KERNEL))
-    verdicts.append(_of_limit(table, 64 * KIB, 1.7, "the cross-core limit"))
-    verdicts += [_of_limit(table, size, 1.4, "the cross-core limit") for size in (MIB, 4 * MIB, 16 * MIB)]
-    verdicts += [_of_both_limits(table, size, 0.9) for size in (64 * MIB, 256 * MIB)]
-    return [*_measured(table, verdicts), *_steps(table), *_ahead(table, f"{table.ranks} ranks", AHEAD)]
+        results.append(_of_limit(table, 4, 1.5, "a cache-line exchange", KERNEL))
+    results.append(_of_limit(table, 64 * KIB, 1.7, "the cross-core limit"))
+    results += [_of_limit(table, size, 1.4, "the cross-core limit") for size in (MIB, 4 * MIB, 16 * MIB)]
+    results += [_of_both_limits(table, size, 0.9) for size in (64 * MIB, 256 * MIB)]
+    return [*_measured(table, results), *_steps(table), *_ahead(table, f"{table.ranks} ranks", AHEAD)]
 
 
-def _crowd(table: Table) -> list[Verdict]:
-    verdicts = [_time(table, 4, 3.0), _of_limit(table, 64 * MIB, 1.4, "the DRAM bound")]
+def _crowd(table: Table) -> list[TargetResult]:
+    results = [_time(table, 4, 3.0), _of_limit(table, 64 * MIB, 1.4, "the DRAM bound")]
     steps = _doublings(table)
     if steps:
         worst, size = max(steps)
         what = f"{table.ranks} ranks: the steepest doubling of the size (at {readable(size)})"
-        verdicts.append(Verdict(what, worst, CLIFF, " times"))
-    return [*_measured(table, verdicts), *_ahead(table, f"{table.ranks} ranks", AHEAD)]
+        results.append(TargetResult(what, worst, CLIFF, " times"))
+    return [*_measured(table, results), *_ahead(table, f"{table.ranks} ranks", AHEAD)]
 
 
-def _tcp(table: Table) -> list[Verdict]:
-    verdicts = []
+def _tcp(table: Table) -> list[TargetResult]:
+    results = []
     for size in table.rows:
         if 64 * KIB <= size <= 64 * MIB:
-            verdicts.append(_of_limit(table, size, 1.3, "a raw exchange"))
+            results.append(_of_limit(table, size, 1.3, "a raw exchange"))
         elif size < 4 * KIB:
-            verdicts.append(_of_limit(table, size, 3.0, "a raw exchange"))
-    return [*verdicts, *_ahead(table, "tcp only", ((4, ANY, 1.0),))]
+            results.append(_of_limit(table, size, 3.0, "a raw exchange"))
+    return [*results, *_ahead(table, "tcp only", ((4, ANY, 1.0),))]
 
 
-def _face(table: Table) -> list[Verdict]:
+def _face(table: Table) -> list[TargetResult]:
     """From Python as users call it, beside gloo called from Python, too."""
     found: dict[float, list[tuple[float, int]]] = {5.0: [], 1.0: []}
     for size in table.rows:
@@ -76,7 +76,7 @@ def _face(table: Table) -> list[Verdict]:
         if face and gloo:
             found[5.0 if size <= KIB or size == 64 * MIB else 1.0].append((gloo / face, size))
     return [
-        Verdict(
+        TargetResult(
             f"{table.ranks} ranks, PyTorch: gloo : ours at worst (at {readable(min(ratios)[1])})",
             min(ratios)[0],
             wanted,
@@ -88,19 +88,19 @@ def _face(table: Table) -> list[Verdict]:
     ]
 
 
-def _time(table: Table, size: int, limit_us: float) -> Verdict:
-    return Verdict(f"{table.ranks} ranks, {readable(size)}", table.us(size), limit_us, " us")
+def _time(table: Table, size: int, limit_us: float) -> TargetResult:
+    return TargetResult(f"{table.ranks} ranks, {readable(size)}", table.us(size), limit_us, " us")
 
 
-def _of_limit(table: Table, size: int, times: float, of_what: str, name: str = OURS) -> Verdict:
+def _of_limit(table: Table, size: int, times: float, of_what: str, name: str = OURS) -> TargetResult:
     ours, limit = table.us(size, name), table.us(size, LIMIT)
     found = ours / limit if ours and limit else None
     remark = f"{ours:.4g} us beside {limit:.4g} us" if ours and limit else ""
     who = f"{table.key}: {name}" if name != OURS else f"{table.key}"
-    return Verdict(f"{who}, {readable(size)}, of {of_what}", found, times, " times", remark=remark)
+    return TargetResult(f"{who}, {readable(size)}, of {of_what}", found, times, " times", remark=remark)
 
 
-def _steps(table: Table) -> Iterator[Verdict]:
+def _steps(table: Table) -> Iterator[TargetResult]:
     """The steepest doubling of the size, and the one that gains most, by the medians."""
     steps = _doublings(table, median=True)
     if not steps:
@@ -108,10 +108,10 @@ def _steps(table: Table) -> Iterator[Verdict]:
     limits = {size: LIMIT_STEP * ratio for ratio, size in _doublings(table, LIMIT)}
     worst, size = max((ratio / max(STEP, limits.get(size, 0.0)), size) for ratio, size in steps)
     what = f"{table.key}: the steepest doubling of the size (to {readable(size)}), of what is allowed"
-    yield Verdict(what, worst, 1.0, " times")
+    yield TargetResult(what, worst, 1.0, " times")
     least, size = min(steps)
     what = f"{table.key}: {readable(size)} beside half the size"
-    yield Verdict(what, least, DIP, " times", at_least=True)
+    yield TargetResult(what, least, DIP, " times", at_least=True)
 
 
 def _doublings(table: Table, name: str = OURS, median: bool = False) -> list[tuple[float, int]]:
@@ -120,31 +120,31 @@ def _doublings(table: Table, name: str = OURS, median: bool = False) -> list[tup
     return [(whole / half, size) for whole, half, size in pairs if whole and half]
 
 
-def _of_both_limits(table: Table, size: int, times: float) -> Verdict:
+def _of_both_limits(table: Table, size: int, times: float) -> TargetResult:
     """Beside the DRAM bound and, one after the other, the time to read as many bytes of the other core."""
     ours, memory, cross = table.us(size), table.us(size, LIMIT), table.us(4 * MIB, LIMIT)
     both = memory + cross * size / (4 * MIB) if memory and cross else None
     found = ours / both if ours and both else None
     remark = f"{ours:.4g} us beside {both:.4g} us" if found else ""
     what = f"{table.key}, {readable(size)}, of the DRAM bound and the cross-core limit together"
-    return Verdict(what, found, times, " times", remark=remark)
+    return TargetResult(what, found, times, " times", remark=remark)
 
 
-def _measured(table: Table, verdicts: list[Verdict]) -> list[Verdict]:
-    """Sizes that this run left out have no verdict; a whole run leaves none out."""
-    return [verdict for verdict in verdicts if verdict.measured is not None or len(table.rows) > 20]
+def _measured(table: Table, results: list[TargetResult]) -> list[TargetResult]:
+    """Sizes that this run left out have no result; a whole run leaves none out."""
+    return [result for result in results if result.measured is not None or len(table.rows) > 20]
 
 
-def _ahead(table: Table, where: str, ranges: Iterable[tuple[int, int, float]]) -> Iterator[Verdict]:
+def _ahead(table: Table, where: str, ranges: Iterable[tuple[int, int, float]]) -> Iterator[TargetResult]:
     """Ours beside the nearest peer in each range of sizes, by the minimums and by the medians."""
     for median in (False, True):
         for least, most, wanted in ranges:
-            verdict = _ahead_in(table, where, (least, most), wanted, median)
-            if verdict:
-                yield verdict
+            result = _ahead_in(table, where, (least, most), wanted, median)
+            if result:
+                yield result
 
 
-def _ahead_in(table: Table, where: str, sizes: tuple[int, int], wanted: float, median: bool) -> Verdict | None:
+def _ahead_in(table: Table, where: str, sizes: tuple[int, int], wanted: float, median: bool) -> TargetResult | None:
     least, most = sizes
     ratios = []
     for size in table.rows:
@@ -158,4 +158,4 @@ def _ahead_in(table: Table, where: str, sizes: tuple[int, int], wanted: float, m
     span = f"from {readable(least)}" + (f" to {readable(most)}" if most < ANY else "")
     what = f"{where} {span}, {'medians' if median else 'minimums'}: nearest peer : ours"
     remark = "; ".join(behind) or f"{peer} at {readable(size)}"
-    return Verdict(what, worst, wanted, "", at_least=True, remark=remark)
+    return TargetResult(what, worst, wanted, "", at_least=True, remark=remark)

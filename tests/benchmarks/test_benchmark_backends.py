@@ -1,4 +1,4 @@
-"""Verdicts of the benchmark of backends: it always reports an overhead over its limit, or a library ahead of ours."""
+"""Results of the benchmark of backends: it always reports an overhead over its limit, or a library ahead of ours."""
 
 from __future__ import annotations
 

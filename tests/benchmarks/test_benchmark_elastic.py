@@ -2,7 +2,7 @@
 
 import pytest
 from contestants import ContestantError
-from elastic_joins import HERE, THERE, Join, Line, judge, verdicts
+from elastic_joins import HERE, THERE, Join, Line, judge, target_results
 
 
 def log(*steps):
@@ -26,7 +26,7 @@ def test_steps_without_a_join_have_no_figures():
 
 def test_a_pause_may_take_a_step_or_250_ms_and_between_hosts_the_streaming():
     joins = {HERE: [Join(0.1, 0.25, 1.0, 3), Join(0.5, 0.4, 1.0, 3)], THERE: [Join(0.3, 1.1, 1.0, 3)]}
-    here, there = verdicts(joins)
+    here, there = target_results(joins)
     assert (here.met, round(here.measured)) == (True, 100)
     assert (there.met, round(there.measured)) == (False, 104)
-    assert verdicts({HERE: [], THERE: []}) == []
+    assert target_results({HERE: [], THERE: []}) == []

@@ -1,4 +1,4 @@
-"""The gate of speed: which rows it has, how turns become ratios, verdicts and a table. Nothing is timed."""
+"""The gate of speed: which rows it has, how turns become ratios, outcomes and a table. Nothing is timed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import gate
 import pytest
 from builds import ROOT, Build
 from gate import LEAST_PAIRS, MOST_REPETITIONS, PAIRS, STARTS, orders, plan_for
+from gate_results import Ratio, Result, all_met, compare, summary, table_lines
 from gate_rows import BATCH_S, GROUPS, SIZES, Job, Row, all_jobs, chosen_jobs
-from gate_verdicts import Ratio, Result, all_met, compare, summary, table_lines
 
 KIB, MIB = 1 << 10, 1 << 20
 EQUAL = Ratio(1.0, 1.0)
@@ -23,11 +23,11 @@ def result(new: Ratio = EQUAL, itself: Ratio = EQUAL, limit: float = 1.05, overs
     return Result(Row("TCP, 2 ranks, 4 B", limit, "allreduce", 4), new, itself, oversubscribed)
 
 
-# ---- Verdicts --------------------------------------------------------------------------------------------------------
+# ---- Outcomes --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("new", "itself", "limit", "verdict"),
+    ("new", "itself", "limit", "outcome"),
     [
         (EQUAL, EQUAL, 1.05, "met"),
         (Ratio(0.5, 0.5), EQUAL, 1.05, "met"),
@@ -45,14 +45,14 @@ def result(new: Ratio = EQUAL, itself: Ratio = EQUAL, limit: float = 1.05, overs
         (EQUAL, Ratio(1.06, 1.06), 1.10, "met"),
     ],
 )
-def test_minimum_median_and_noise_decide(new: Ratio, itself: Ratio, limit: float, verdict: str) -> None:
-    assert result(new, itself, limit).verdict == verdict
+def test_minimum_median_and_noise_decide(new: Ratio, itself: Ratio, limit: float, outcome: str) -> None:
+    assert result(new, itself, limit).outcome == outcome
 
 
 @pytest.mark.parametrize("new", [EQUAL, Ratio(2.0, 2.0)])
 def test_a_row_with_more_ranks_than_cores_is_not_judged(new: Ratio) -> None:
     found = result(new, oversubscribed=True)
-    assert found.verdict == "information"
+    assert found.outcome == "information"
     assert all_met([found])
 
 
@@ -77,7 +77,7 @@ def test_the_table_has_a_line_for_each_row() -> None:
     assert len(lines) == 4 and len({len(line) for line in lines}) == 1
 
 
-def test_the_summary_counts_verdicts() -> None:
+def test_the_summary_counts_outcomes() -> None:
     assert summary([result(), result(), result(Ratio(2.0, 1.0)), result(oversubscribed=True)]) == (
         "2 met, 1 missed, 1 information"
     )

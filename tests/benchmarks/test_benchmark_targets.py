@@ -1,4 +1,4 @@
-"""Verdicts of the benchmark from its figures: a target that is missed is never called met."""
+"""Results of the benchmark from its figures: a target that is missed is never called met."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from contestants import ContestantError
-from tables import FACE, KERNEL, LIMIT, OURS, Report, Table, Verdict
-from targets import KIB, MIB, verdicts_of
+from tables import FACE, KERNEL, LIMIT, OURS, Report, Table, TargetResult
+from targets import KIB, MIB, target_results
 from turns import Entry, Round, Times
 
 SIZES = [4 << power for power in range(27)]
@@ -36,14 +36,14 @@ def good_pair(**changes) -> Table:
 
 
 def missed(*tables: Table, **figures: tuple[float, str]) -> list[str]:
-    return [verdict.what for verdict in verdicts_of(tables, figures) if not verdict.met]
+    return [result.what for result in target_results(tables, figures) if not result.met]
 
 
 def test_a_good_pair_misses_nothing() -> None:
-    verdicts = verdicts_of([good_pair()], {})
-    assert [verdict.what for verdict in verdicts if not verdict.met] == []
+    results = target_results([good_pair()], {})
+    assert [result.what for result in results if not result.met] == []
     # 4 B, kernel, 4 of the cross-core limit, 2 of both limits, 2 about steps, 4 ranges beside peers twice
-    assert len(verdicts) == 18
+    assert len(results) == 18
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_python_and_single_figures_are_judged() -> None:
 
 
 def test_a_report_says_which_target_is_missed_and_by_how_much(tmp_path: Path) -> None:
-    verdicts = [Verdict("2 ranks, 4 B", 0.5, 0.4, " us"), Verdict("init", None, 50, " ms")]
-    Report({"cores": 2}, [good_pair()], {"init": (3.0, "ms")}, verdicts).write(tmp_path)
+    results = [TargetResult("2 ranks, 4 B", 0.5, 0.4, " us"), TargetResult("init", None, 50, " ms")]
+    Report({"cores": 2}, [good_pair()], {"init": (3.0, "ms")}, results).write(tmp_path)
     text = (tmp_path / "allreduce.md").read_text()
     assert "0 of 2 are met. Those that are missed:" in text
     assert "- 2 ranks, 4 B: 0.5 us, wanted <= 0.4 us" in text

@@ -101,7 +101,7 @@ def measure(size_bytes: int, groups: dict[str, Any], turns: int) -> Times:
 
 def report(rows: dict[int, Times], output: Path | None) -> list[str]:
     """Print and write the table; which targets are missed."""
-    verdicts = verdicts_of({size: {name: min(times) for name, times in row.items()} for size, row in rows.items()})
+    results = target_results({size: {name: min(times) for name, times in row.items()} for size, row in rows.items()})
     lines = [
         "# torch.distributed over Farandole",
         "",
@@ -117,16 +117,16 @@ def report(rows: dict[int, Times], output: Path | None) -> list[str]:
         f"|{'---:|' * (1 + len(rows[SIZES[0]]))}",
         *(f"| {size} | {' | '.join(map(cell, row.values()))} |" for size, row in rows.items()),
         "",
-        *(f"- {'met' if is_met else '**missed**'}: {what}" for what, is_met in verdicts),
+        *(f"- {'met' if is_met else '**missed**'}: {what}" for what, is_met in results),
     ]
     if hvd.rank() == 0:
         print("\n".join(lines), flush=True)
         if output:
             output.write_text("\n".join(lines) + "\n")
-    return [what for what, is_met in verdicts if not is_met]
+    return [what for what, is_met in results if not is_met]
 
 
-def verdicts_of(least: dict[int, dict[str, float]]) -> list[tuple[str, bool]]:
+def target_results(least: dict[int, dict[str, float]]) -> list[tuple[str, bool]]:
     """The targets with what was measured, and whether they are met."""
     over = least[8][OURS] - least[8][NOTHING]
     ratio = least[64 * KIB][OURS] / least[64 * KIB][PREPARED]

@@ -155,7 +155,7 @@ def measure(calls: dict[str, Calls], size_bytes: int, turns: int) -> Times:
 
 def report(rows: dict[tuple[str, int], Times], output: Path | None) -> list[str]:
     """Print and write the tables; which targets are missed."""
-    verdicts = [verdict for name in DTYPES for verdict in verdicts_of(name, rows)]
+    results = [result for name in DTYPES for result in target_results(name, rows)]
     lines = [
         "# Operators of PyTorch",
         "",
@@ -168,13 +168,13 @@ def report(rows: dict[tuple[str, int], Times], output: Path | None) -> list[str]
         "Microseconds of a blocking sum, minimum / median of the turns. The last column compares neighbouring turns.",
         *(line for name in DTYPES for line in table(name, rows)),
         "",
-        *(f"- {'met' if is_met else '**missed**'}: {what}" for what, is_met in verdicts),
+        *(f"- {'met' if is_met else '**missed**'}: {what}" for what, is_met in results),
     ]
     if hvd.rank() == 0:
         print("\n".join(lines), flush=True)
         if output:
             output.write_text("\n".join(lines) + "\n")
-    return [what for what, is_met in verdicts if not is_met]
+    return [what for what, is_met in results if not is_met]
 
 
 def table(dtype: str, rows: dict[tuple[str, int], Times]) -> list[str]:
@@ -196,7 +196,7 @@ def median_ratio(row: Times, longer: str, shorter: str) -> float:
     return statistics.median(a / b for a, b in zip(row[longer], row[shorter], strict=True))
 
 
-def verdicts_of(dtype: str, rows: dict[tuple[str, int], Times]) -> list[tuple[str, bool]]:
+def target_results(dtype: str, rows: dict[tuple[str, int], Times]) -> list[tuple[str, bool]]:
     """The targets with what was measured, and whether they are met."""
     mine = {size: row for (name, size), row in rows.items() if name == dtype}
     least = {size: {name: min(times) for name, times in row.items()} for size, row in mine.items()}

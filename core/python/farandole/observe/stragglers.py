@@ -74,7 +74,7 @@ class Stragglers:
             old -= 1
 
     def _look(self, window_s: float) -> Straggling | None:
-        """Judge the last window by itself, and by those before it."""
+        """Assess the last window by itself, and by those before it."""
         borders = self._borders(window_s)
         now, since = next(borders), next(borders, None)
         between = {} if since is None else {rank: times - since[rank] for rank, times in now.items()}

@@ -57,7 +57,7 @@ def memory(available: int, limit: float, used: int) -> Finding:
 
 
 def open_files(limit: float) -> Finding:
-    """Judge the limit of open files of a process."""
+    """Assess the limit of open files of a process."""
     bad = f"{limit}: a rank needs some for each other rank, and data loaders many"
     fix = f"Raise it with `ulimit -n {_ENOUGH_FILES}` or more before the job starts."
     return warn_unless(limit >= _ENOUGH_FILES, "open files", _count(limit), fix, bad)
@@ -81,7 +81,7 @@ def locked_memory(limit: float, has_rdma: bool) -> Finding:
 
 
 def cores(here: int, by_affinity: int, by_quota: float) -> Finding:
-    """Judge the cores of the machine, and those that a rank may use."""
+    """Assess the cores of the machine, and those that a rank may use."""
     text = f"{by_affinity} of {here} by affinity"
     if by_quota != inf:
         text += f", time for {by_quota:g} by the cgroup's quota"

@@ -93,14 +93,14 @@ def python(implementation: str, version: tuple[int, int, int], executable: str) 
 
 
 def memfd(error: str) -> Finding:
-    """Judge the attempt to create memory as the launcher does for the job's key."""
+    """Assess the attempt to create memory as the launcher does for the job's key."""
     bad = f"anonymous shared memory cannot be made: {error}"
     fix = "Allow memfd_create in the container's seccomp profile: the job's key and what ranks share live there."
     return fail_unless(not error, "memfd", "anonymous shared memory can be made and sealed", fix, bad)
 
 
 def pidfd(error: str, kernel: str) -> Finding:
-    """Judge the attempt to call pidfd_open."""
+    """Assess the attempt to call pidfd_open."""
     bad = (
         f"pidfd_open does not work ({error}; Linux {kernel}): ranks of this machine cannot share memory, and a death "
         "is noticed by closed connections only, seconds later where forked children keep them open"

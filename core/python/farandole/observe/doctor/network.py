@@ -46,14 +46,14 @@ def _host_name() -> Finding:
 
 
 def loopback(error: str) -> Finding:
-    """Judge the attempt to connect."""
+    """Assess the attempt to connect."""
     bad = f"TCP to 127.0.0.1 does not work: {error}"
     fix = "Bring the interface up (`ip link set lo up`) and let the firewall pass it."
     return fail_unless(not error, "loopback", "TCP to 127.0.0.1 works", fix, bad)
 
 
 def host_name(name: str, addresses: list[str], took_s: float, error: str) -> Finding:
-    """Judge the look-up of the host's name."""
+    """Assess the look-up of the host's name."""
     text = f"{name} is {', '.join(addresses)}, found in {1000 * took_s:.0f} ms"
     found = f"{name} cannot be resolved: {error}" if error else text
     bad = f"{found}; frameworks ask for it when they start, and then wait"

@@ -104,7 +104,7 @@ def _expected(known: tuple[str, ...] | Number) -> str:
 
 
 def launcher(place: Mapping[str, str]) -> Finding:
-    """Judge what init() says about this environment."""
+    """Assess what init() says about this environment."""
     check = "launcher"
     if place["refusal"]:
         return fail(check, "init() refuses to start in this environment", place["refusal"])
@@ -116,7 +116,7 @@ def launcher(place: Mapping[str, str]) -> Finding:
 
 
 def key(place: Mapping[str, str], path: str) -> Finding:
-    """Judge the secrecy of the job's key. `path`: FARANDOLE_KEY_FILE."""
+    """Assess the secrecy of the job's key. `path`: FARANDOLE_KEY_FILE."""
     check, who = "job key", place["launcher"]
     if place["key_error"]:
         return fail(check, place["key_error"], f"Make one: (umask 077; head -c {KEY_BYTES} /dev/urandom > key)")

@@ -80,7 +80,7 @@ class Analysis:
 
 
 def analyse(run: Run) -> Analysis:
-    """Judge a run."""
+    """Assess a run."""
     epochs = [_analyse_epoch(epoch) for epoch in run.epochs]
     begin_ns, end_ns = min(each.begin_ns for each in epochs), max(each.end_ns for each in epochs)
     by_rank: dict[int, list[Operation]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Turns the times of gate.py into ratios, verdicts and a table."""
+"""Turns the times of gate.py into ratios, outcomes and a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gate_rows import Row
 
 MET, MISSED, NOISY, INFORMATION = "met", "missed", "noisy", "information"
-HEADS = ("row", "limit", "new, minimum", "median", "frozen, minimum", "median", "verdict")
+HEADS = ("row", "limit", "new, minimum", "median", "frozen, minimum", "median", "outcome")
 
 Turns = Sequence[Sequence[float]]  # seconds of each batch of each turn
 
@@ -52,8 +52,8 @@ class Result:
     oversubscribed: bool = False  # by more ranks than cores
 
     @property
-    def verdict(self) -> str:
-        """Judge the row, unless it is noisy or its ranks have to wait for a core."""
+    def outcome(self) -> str:
+        """Assess the row, unless it is noisy or its ranks have to wait for a core."""
         if self.oversubscribed:
             return INFORMATION
         if self.itself.noise > self.row.limit:
@@ -63,7 +63,7 @@ class Result:
     @property
     def cells(self) -> list[str]:
         ratios = (self.row.limit, self.new.minimum, self.new.median, self.itself.minimum, self.itself.median)
-        return [self.row.title, *(f"{ratio:.3f}" for ratio in ratios), self.verdict]
+        return [self.row.title, *(f"{ratio:.3f}" for ratio in ratios), self.outcome]
 
 
 def table_lines(results: Sequence[Result]) -> list[str]:
@@ -77,11 +77,11 @@ def table_lines(results: Sequence[Result]) -> list[str]:
 
 def summary(results: Sequence[Result]) -> str:
     """`12 met, 1 missed, 2 noisy, 15 information`."""
-    verdicts = [result.verdict for result in results]
-    counts = {verdict: verdicts.count(verdict) for verdict in (MET, MISSED, NOISY, INFORMATION)}
-    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    outcomes = [result.outcome for result in results]
+    counts = {outcome: outcomes.count(outcome) for outcome in (MET, MISSED, NOISY, INFORMATION)}
+    return ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
 
 
 def all_met(results: Sequence[Result]) -> bool:
     """Whether all judged rows are met. A noisy row is not: it must be measured again."""
-    return all(result.verdict in (MET, INFORMATION) for result in results)
+    return all(result.outcome in (MET, INFORMATION) for result in results)
