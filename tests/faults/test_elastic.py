@@ -345,9 +345,9 @@ def assert_timeline_is_whole(path: Path, steps: int) -> None:
     by_rank = [each for epoch in run.epochs for each in epoch.ranks.items()]
     uses = Counter(rank for rank, operations in by_rank for each in operations if each.name == "step")
     assert uses[0] >= steps and uses[2] >= steps and 20 <= uses[3] < steps
-    found = analyse(run)  # rank 1 may have ended before it wrote anything
+    found = analyse(run)  # rank 1 may have ended before it wrote any of its 20 steps
     assert len(found.epochs) == 3 and (0, 2) in found.epochs and found.epochs[-1] == (0, 2, 3)
-    assert found.compared > 0.9
+    assert found.compared > 0.7
 
 
 # A state that takes some pieces to send; this process dies in the middle of them.

@@ -16,9 +16,10 @@ LIMIT_S = 90
 STEPS = 30
 pytestmark = pytest.mark.timeout(2 * LIMIT_S)
 
-# Arguments: the step after which rank 0 kills all ranks (0: none), where no earlier commit was found.
+# Arguments: the step after which rank 0 kills all ranks (0: none), where no earlier commit was found. A commit is kept
+# in the background, so rank 0 waits for the first one.
 PROGRAM = """
-import os, signal, sys, numpy as np
+import os, pathlib, signal, sys, time, numpy as np
 import farandole.numpy as hvd
 from farandole import elastic
 
@@ -33,6 +34,8 @@ def train(state):
         state.step += 1
         state.commit()
         if is_new and state.step == int(sys.argv[1]) and hvd.rank() == 0:
+            while not any(pathlib.Path(os.environ["FARANDOLE_COMMITS"]).glob("*.commit")):
+                time.sleep(0.01)
             for pid in sorted(pids, key=os.getpid().__eq__):  # this process last
                 os.kill(pid, signal.SIGKILL)
 
