@@ -1,13 +1,13 @@
-"""Elastic training: a rank dies or leaves, and the others go on in the same processes.
+"""Elastic training: when a rank dies or leaves, the others go on in the same processes.
 
-    state.py      what a program saves, restores and makes equal on all ranks
-    sampler.py    which samples of an epoch of the data are left
-    loop.py       `run`: call the function again in the next world
-    copies.py     commits are kept outside of the ranks, by commit_writer.py, in a folder of commit_file.py
-    notices.py    ranks are told to leave, others wait to join: all see it at the same commit
-    membership.py from one epoch of this process to the next
-    epochs.py     the epochs of a job, as data
-    lease.py      asks the launcher, which decides about them
+    state.py      states, which a program saves, restores and makes equal on all ranks
+    batches.py    divides the samples of a pass over the data among the ranks; so does sampler.py
+    loop.py       `run`, which calls the function again in the next world
+    copies.py     keeps commits outside the ranks, with commit_writer.py and commit_file.py
+    notices.py    lets all ranks learn at the same commit that ranks leave or join
+    membership.py takes this process from one epoch to the next
+    epochs.py     the data of an epoch
+    lease.py      the connection to the launcher, which decides each epoch
 
-The plugins show these with the states of their frameworks, as `elastic`.
+The plugins export these as `elastic`, with the states of their frameworks.
 """

@@ -1,7 +1,7 @@
-"""The batches of a pass over the data, shared out to the ranks that there are. Needs no framework.
+"""Divides a pass over the data into batches for the present ranks. Needs no framework.
 
-The order of a pass depends on its number alone. Each step takes the next samples of that order for all ranks together,
-so one number, how many are done, says what is left for other ranks. The module `steps` has how many a step takes.
+The order of a pass depends only on its number. Each step takes the next samples of that order for all ranks together,
+so a single number, the count of samples done, says what is left. steps.py decides how many samples a step takes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Permutation = Callable[[int, int], Sequence[int]]
 
 
 class Loop:
-    """One loop over what is left of a pass: the batches of this rank, and how far the program is."""
+    """One loop over the rest of a pass: this rank's batches, and how many the program has received."""
 
     def __init__(self, owner: Batches, order: Sequence[Any], begin: int, steps: Steps, rank: int) -> None:
         self.steps, self.begin, self.rank = steps, begin, rank
@@ -32,16 +32,15 @@ class Loop:
         return len(self.steps)
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """The indices of each batch. Nothing is recorded, so whoever loads them may be ahead of the program."""
+        """Yield the indices of each batch. This records nothing, so a loader may read ahead of the program."""
         for number in range(len(self.steps)):
             yield [self._order[self.begin + place] for place in self.steps.places(number, self.rank)]
 
     def given(self, loaded: Iterable[T]) -> Iterator[T]:
-        """Give what was loaded, one item for each batch, which counts as done from then on.
+        """Yield the loaded items, one for each batch. A batch counts as done once it is yielded.
 
         Raises:
-            ValueError: there is another loop by now, the ranks have changed, or there are fewer batches than there must
-                be.
+            ValueError: another loop has begun, the ranks have changed, or there are too few batches.
         """
         count = 0
         for count, batch in enumerate(loaded, start=1):
@@ -56,12 +55,12 @@ class Loop:
         self.end()
 
     def end(self) -> None:
-        """The program has asked for a batch after the last one, so its next loop begins the next pass."""
+        """Note that the program has asked for a batch after the last one, so its next loop begins the next pass."""
         if self._recorded == len(self) and self._owner._loop is self:
             self._owner._has_ended, self._owner._loop = True, None
 
     def record(self, count: int) -> None:
-        """Say that the first `count` batches of this loop are done. Raises like `given`."""
+        """Mark the first `count` batches of this loop as done. Raises the same errors as `given`."""
         if self._owner._loop is not self:
             raise ArgumentError(
                 "this loop over the data has ended, because another one began or the ranks changed: run one loop at a "
@@ -76,16 +75,16 @@ class Loop:
 
 
 class Batches:
-    """The batches of this rank, as lists of indices: each sample of a pass is in one step, whoever comes or goes.
+    """Yield this rank's batches as lists of indices, with each sample of a pass in exactly one step.
 
-    A batch is recorded when the loop gets it: commit after its step, and before the next batch. As an attribute of a
-    state the object is saved, restored and made equal with it. After a change of the ranks it gives what is left of the
-    pass. For `torch`, `mxnet` and `tensorflow` the plugins have loaders in the same manner.
+    This holds even if ranks come or go: after a change, the rest of the pass is divided among the new ranks. A batch
+    counts as done when the loop receives it, so commit after its step and before the next batch. As an attribute of a
+    state, the object is saved, restored and made equal with the state. The plugins have loaders that work the same way.
 
-    All ranks have as many batches, of `batch_size` samples, and none is empty. The samples that are left for the last
-    step are shared out evenly, so its batches are smaller, some by one more than others; the step before it leaves it
-    one for each rank where it must. Where fewer samples are left than there are ranks, all ranks take the same ones
-    (`is_common`): the average of their equal gradients is the gradient of one step with these samples.
+    All ranks have the same number of batches of `batch_size` samples, and none is empty. The last step divides the
+    remaining samples evenly, so its batches may be smaller, and their sizes may differ by one. If fewer samples than
+    ranks are left, all ranks take the same samples (`is_common`): the average of their equal gradients is the gradient
+    of one step with these samples.
 
     Example:
         >>> batches = elastic.Batches(range(10), batch_size=3)
@@ -111,22 +110,22 @@ class Batches:
         order: Order | None = None,
         permutation: Permutation = shuffled,
     ) -> None:
-        """Share out `data`, in the order of its indices or shuffled by `seed` and the number of the pass.
+        """Divide `data` among the ranks, in the order of its indices or shuffled by `seed` and the pass number.
 
         Args:
             data: anything that has a length, the same on all ranks.
-            batch_size: samples of each rank in a step.
-            shuffle: another order in each pass, the same on all ranks.
-            seed: the same on all ranks, also where nothing is shuffled.
-            drop_last: leave out the samples that do not make a whole batch for each rank. None is seen twice then, but
-                some are not seen.
-            order: gives the indices for the number of a pass, the same on all ranks and at each call, in place of
-                `shuffle` and `seed`.
-            permutation: gives the numbers below a length, shuffled by a seed: the function of a framework is faster.
+            batch_size: number of samples of each rank in a step.
+            shuffle: use a different order in each pass, the same on all ranks.
+            seed: seed of the order; must be the same on all ranks, even without `shuffle`.
+            drop_last: leave out the samples that do not make a whole batch for each rank. Then no sample is used twice,
+                but some are not used.
+            order: function from the number of a pass to its indices, which replaces `shuffle` and `seed`. It must
+                return the same indices on all ranks and in each call.
+            permutation: function that shuffles the numbers below a length by a seed; a framework's own is faster.
 
         Raises:
-            ValueError: a batch size below 1.
-            TypeError: data without a length, or a batch size that is not a number.
+            ValueError: the batch size is below 1.
+            TypeError: the data have no length, or the batch size is not a number.
         """
         if isinstance(batch_size, bool) or not isinstance(batch_size, int):
             raise ArgumentTypeError(f"batch_size={batch_size!r} must be a number of samples, such as 32")
@@ -139,7 +138,7 @@ class Batches:
             )
         self.batch_size, self.drop_last = batch_size, drop_last
         self.epoch = 0
-        self.processed_num = 0  # samples of this pass that are done, by all ranks together
+        self.processed_num = 0  # samples of this pass that all ranks together have done
         self._data, self._shuffle, self._seed, self._order_of = data, shuffle, seed, order
         self._permutation = permutation
         self._has_ended = False  # a loop came to the end of this pass
@@ -148,9 +147,9 @@ class Batches:
         self._order: tuple[int, Sequence[Any], int] | None = None  # number of a pass, its indices, their checksum
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin pass number `epoch`. The number that it has already lets the pass go on.
+        """Begin pass number `epoch`. If that is the current pass, it goes on.
 
-        A program that does not call it begins the next pass with each loop that follows a complete one.
+        Without this call, each loop after a complete one begins the next pass.
         """
         if epoch != self.epoch:
             self._go_to(epoch, 0)
@@ -158,18 +157,18 @@ class Batches:
             self._go_to(epoch, self.processed_num if self._is_fresh else 0)
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """The batches of what is left of the pass; of the next pass, where a loop has ended this one."""
+        """Yield the batches of the rest of the pass, or of the next pass if a loop has completed this one."""
         loop = self.begin()
         return loop.given(loop)
 
     def __len__(self) -> int:
-        """The number of batches of this loop, or of the next one."""
+        """Return the number of batches of the current loop, or of the next one."""
         if self._loop is not None:
             return len(self._loop)
         return len(self._steps(0 if self._is_over else self.processed_num))
 
     def begin(self) -> Loop:
-        """Begin a loop: for those who load batches before the program takes them."""
+        """Begin a loop, for loaders that read batches before the program takes them."""
         if self._is_over:
             self._go_to(self.epoch + 1, 0)
         self._is_fresh = False
@@ -179,20 +178,20 @@ class Batches:
 
     @property
     def loop(self) -> Loop:
-        """The loop that was begun, or else a new one."""
+        """Return the current loop, or begin one."""
         return self.begin() if self._loop is None else self._loop  # a loop without batches is false
 
     def state_dict(self) -> dict[str, Any]:
-        """The pass, how far it is, and what must be the same on all ranks."""
+        """Return the pass, its progress, and what must be the same on all ranks."""
         _, indices, checksum = self._indices()
         place = {"epoch": self.epoch, "processed_num": self.processed_num, "has_ended": self._has_ended}
         return {**place, "length": len(indices), "order": checksum}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from there, with the ranks that there are now.
+        """Continue from a saved state, with the present ranks.
 
         Raises:
-            ValueError: the state is of other data, or of another order.
+            ValueError: the state belongs to other data or to another order.
         """
         before = self.epoch, self.processed_num
         self._go_to(state_dict["epoch"], state_dict["processed_num"])
@@ -205,12 +204,12 @@ class Batches:
         self.reset()
 
     def reset(self) -> None:
-        """Share out what is left of the pass to the ranks that there are now, in the next loop."""
+        """Divide the rest of the pass among the present ranks, from the next loop on."""
         self._is_fresh, self._loop = True, None
 
     @property
     def _is_over(self) -> bool:
-        """True where the next loop is over the next pass. After a change a complete pass is gone through once more."""
+        """Return whether the next loop begins the next pass. After a change of ranks, a complete pass is run again."""
         return self._has_ended or not (self._is_fresh or len(self._steps(self.processed_num)))
 
     def _go_to(self, epoch: int, processed_num: int) -> None:
@@ -223,7 +222,7 @@ class Batches:
         return Steps(left, ranks, self.batch_size, self.drop_last)
 
     def _indices(self) -> tuple[int, Sequence[Any], int]:
-        """Of the whole pass; kept, since shuffling takes long and what is left after a change is wanted at once."""
+        """Return the indices of the whole pass. They are cached, because shuffling is slow."""
         if self._order is None or self._order[0] != self.epoch:
             if self._order_of is not None:
                 indices = self._order_of(self.epoch)
@@ -237,7 +236,7 @@ class Batches:
 
 
 def _difference(state: dict[str, Any], length: int, checksum: int) -> str:
-    """The difference in words; "" if there is none."""
+    """Describe the difference, or return "" if there is none."""
     if state.get("length", length) != length:
         return (
             f"the data have {length} samples, but had {state['length']} when their state was saved: use the same data "

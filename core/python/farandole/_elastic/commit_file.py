@@ -1,10 +1,10 @@
-"""A commit as bytes, and the folder that keeps the newest ones on a disk.
+"""Commits as bytes, and the folder that keeps the newest ones on a disk.
 
     bytes     mark, commits, size, HMAC of these and of the content    then the content
 
-A file is replaced once the new one is on the disk, so a reader finds a whole commit whenever the writer ends. The
-content is pickled: whoever can write it runs code in the ranks. A key, where the job has one, tells its commits from
-other bytes; without a key, the file must belong to this user.
+A file is replaced only once the new one is on the disk, so a reader always finds a complete commit. The content is
+pickled, so whoever can write it can run code in the ranks. If the job has a key, the HMAC proves that a commit is the
+job's own; without a key, the file must belong to this user.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ Piece = bytes | bytearray | memoryview
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy that is whole."""
+    """A complete copy of a state."""
 
     commits: int
     data: memoryview  # with its head
 
     @property
     def content(self) -> memoryview:
-        """The bytes that the state has given."""
+        """Return the bytes of the state."""
         return self.data[HEAD_BYTES:]
 
 
 def head(key: bytes, commits: int, pieces: Sequence[Piece]) -> bytes:
-    """The bytes before the content."""
+    """Return the bytes that precede the content."""
     facts = _FACTS.pack(_MARK, commits, sum(len(each) for each in pieces))
     return facts + _mac(key, [facts, *pieces])
 
 
 def read(key: bytes, data: memoryview) -> Copy | None:
-    """The copy in these bytes; None if it is not whole, or was made with another key."""
+    """Return the copy in these bytes, or None if it is incomplete or was made with another key."""
     if len(data) < HEAD_BYTES:
         return None
     mark, commits, size = _FACTS.unpack(data[: _FACTS.size])
@@ -72,7 +72,7 @@ def _mac(key: bytes, pieces: Iterable[Piece]) -> bytes:
 class CommitFolder:
     """The newest commit of each `elastic.run` of a job, one file each.
 
-    `key`: of the job's commits; b"" for a folder that outlives the job and its key.
+    `key` authenticates the job's commits; it is b"" for a folder that outlives the job and its key.
     """
 
     path: Path
@@ -93,9 +93,9 @@ class CommitFolder:
             each.unlink()
 
     def write(self, run: int, commits: int, pieces: Sequence[Piece]) -> None:
-        """Replace the commit of this `elastic.run`; the former one stays until the new one is on the disk.
+        """Replace the commit of this `elastic.run`. The earlier one stays until the new one is on the disk.
 
-        Raises OSError, also if the folder has a later commit already, which another job must have written.
+        Raises OSError, also if the folder already has a later commit, which another job must have written.
         """
         file = self._file(run)
         if self._commits_in(file) > commits:
@@ -117,7 +117,7 @@ class CommitFolder:
             raise
 
     def newest(self, run: int) -> Copy | None:
-        """The commit of this `elastic.run`; None if there is none. Raises OSError."""
+        """Return the commit of this `elastic.run`, or None. Raises OSError."""
         file = self._file(run)
         try:
             with open(file, "rb") as opened:
@@ -130,11 +130,11 @@ class CommitFolder:
         return found
 
     def commits(self) -> int:
-        """The number of commits of all runs, as the heads of the files say."""
+        """Return the number of commits of all runs, from the heads of the files."""
         return sum(self._commits_in(file) for file in self.path.glob("run-*.commit"))
 
     def clear(self) -> None:
-        """Remove the folder, as the job has ended."""
+        """Remove the folder when the job has ended."""
         for each in self.path.glob("run-*"):
             with contextlib.suppress(OSError):
                 each.unlink()

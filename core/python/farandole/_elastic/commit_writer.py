@@ -1,7 +1,7 @@
-"""Writes commits outside of the rank, in the background, the newest first.
+"""Writes commits outside the rank, in the background.
 
-`commit()` only hands over a copy. While one is on its way the next one waits, and a later one replaces it, so at most
-two copies are in memory. A failure is reported once, and the job goes on: the former commit is whole.
+`commit()` only hands over a copy. While one copy is written, the next one waits, and a later one replaces it, so at
+most two copies are in memory. A failure is reported once, and the job goes on: the previous commit is still complete.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FLUSH_SECONDS = 10.0
 
 
 class Destination(Protocol):
-    """Stores commits."""
+    """A place that stores commits."""
 
     @property
     def name(self) -> str:
@@ -27,14 +27,14 @@ class Destination(Protocol):
         """Check that it can be used. Raises OSError."""
 
     def write(self, run: int, commits: int, pieces: Sequence[Piece]) -> None:
-        """Put a commit there. Raises one of `connection.FAILURES`."""
+        """Store a commit. Raises one of `connection.FAILURES`."""
 
     def newest(self, run: int) -> Copy | None:
-        """The newest commit of an `elastic.run`. Raises one of `connection.FAILURES`."""
+        """Return the newest commit of an `elastic.run`. Raises one of `connection.FAILURES`."""
 
 
 class CommitWriter:
-    """Keeps the commits of this rank at a destination."""
+    """Writes the commits of this rank to a destination."""
 
     def __init__(self, destination: Destination) -> None:
         self.destination = destination
@@ -45,7 +45,7 @@ class CommitWriter:
         self._thread: threading.Thread | None = None
 
     def save(self, run: int, commits: int, pieces: Sequence[Piece]) -> None:
-        """Hand over a copy, which nobody changes; it replaces one that still waits."""
+        """Hand over a copy, which must not change any more. It replaces a copy that is still waiting."""
         with self._changed:
             self._waiting = run, commits, pieces
             self._changed.notify_all()
@@ -54,7 +54,7 @@ class CommitWriter:
                 self._thread.start()
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
-        """Wait at most so long for what was handed over. Returns whether it has left."""
+        """Wait up to `seconds` until the last copy is written. Returns whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: self._waiting is None and not self._is_busy, seconds)
 

@@ -1,8 +1,8 @@
-"""Commits outside of the ranks, for jobs whose ranks may all end together and begin again as new processes.
+"""Keeps commits outside the ranks, for jobs whose ranks may all end together and start again as new processes.
 
-FARANDOLE_COMMITS names a folder for them. A cluster that starts the ranks may install a writer of its own instead.
-Rank 0 gives the writer each commit. A new job's `elastic.run` begins with rank 0 taking back the newest one; `sync`
-sends it to the others, as it has the most commits then. Without a writer nothing happens here.
+FARANDOLE_COMMITS names a folder for them, or the cluster that starts the ranks installs its own writer. Rank 0 gives
+each commit to the writer. In a new job, rank 0 loads the newest commit when `elastic.run` begins, and `sync` sends it
+to the others, because rank 0 then has the most commits. Without a writer, these functions do nothing.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _runs = 0  # how often this process has called elastic.run
 
 
 def install(writer: CommitWriter) -> None:
-    """Give all further commits to this writer."""
+    """Give all later commits to this writer."""
     _installed[:] = [writer]
 
 
 def are_kept() -> bool:
-    """Returns whether the loss of all ranks leaves the job its last commit."""
+    """Return whether the last commit survives the loss of all ranks."""
     return bool(_installed or environment.commits())
 
 
 def offer(state: State) -> None:
-    """Give the writer a copy of a state that was committed just now. Raises TypeError if it cannot be pickled."""
+    """Give the writer a copy of a state that has just been committed. Raises TypeError if it cannot be pickled."""
     if _installed and world.rank() == 0:
         _installed[0].save(_runs, state._commits, state._to_copy())
 
@@ -51,7 +51,7 @@ def runs() -> int:
 
 
 def agree(of_ranks: Sequence[int]) -> None:
-    """Count the call of `elastic.run` as the others do, among which a newcomer may have begun later."""
+    """Use the same count of `elastic.run` calls on all ranks; a newcomer may have made fewer."""
     global _runs
     _runs = max(of_ranks)
 
@@ -63,18 +63,18 @@ def flush() -> None:
 
 
 def take_back(state: State, is_newcomer: bool = False) -> bool:
-    """Load the newest commit of an earlier job into rank 0's state. Collective, but newcomers take no part.
+    """Load the newest commit of an earlier job into rank 0's state. Collective, except for newcomers.
 
-    The first `elastic.run` of a process gets what the first one of the earlier job has left, and so on.
+    The first `elastic.run` of a process continues the first one of the earlier job, the second the second, and so on.
 
     Returns:
-        Whether there was one, on all ranks.
+        Whether there was a commit, on all ranks.
 
     Raises:
-        ArgumentError: FARANDOLE_COMMITS is set for some ranks only.
-        FarandoleError: the commit cannot be read, or no other one could be written.
-        MismatchError: it is of another state.
-        NotImplementedError: the state cannot be kept outside of its ranks.
+        ArgumentError: FARANDOLE_COMMITS is set only on some ranks.
+        FarandoleError: the commit cannot be read, or no new one could be written.
+        MismatchError: the commit belongs to another state.
+        NotImplementedError: the state cannot be kept outside the ranks.
     """
     global _runs
     _runs += 1

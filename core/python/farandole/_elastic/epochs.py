@@ -1,8 +1,8 @@
-"""The membership of an elastic job: a sequence of epochs, each a world with its own ranks, key and rendezvous. Pure.
+"""The epochs of an elastic job, each a world with its own ranks, key and rendezvous. Pure.
 
-A process keeps its number for the whole job: the rank that it had in epoch 0, or the next number where it has joined
-later. Its rank in an epoch is its place among the members, which are in ascending order. The launcher, the one process
-that sees the ends of all ranks, decides each epoch exactly once (lease.py). A member that it cannot hear ends.
+A process keeps its member number for the whole job: its rank in epoch 0, or the next free number if it joined later.
+Its rank in an epoch is its position among the members, in ascending order. The launcher, which sees the ends of all
+ranks, decides each epoch exactly once (lease.py). A member that the launcher cannot reach ends.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ["Epoch", "Member", "MembershipError", "Report", "key_of"]
 class Member:
     """One process of the job."""
 
-    number: int  # its rank in epoch 0, or a larger one
-    host: str  # members with equal ones are on one host
+    number: int  # its rank in epoch 0, or a larger number
+    host: str  # identity of the host: equal for members of one host
     host_name: str  # for people
     pid: int
 
@@ -41,14 +41,14 @@ class Epoch:
 class Report:
     """A member's message that its epoch has ended for it."""
 
-    epoch: int  # the number of the epoch that has ended; -1: of none, the member is new
+    epoch: int  # the number of the epoch that has ended; -1 if the member is new
     member: int
-    store: str  # where this member listens, in case that it is rank 0 of the next epoch
-    suspects: frozenset[int] = frozenset()  # members that it has lost, as far as it knows
-    leaving: bool = False  # it was told to leave, and will not be in the next epoch
+    store: str  # where this member listens, in case it becomes rank 0 of the next epoch
+    suspects: frozenset[int] = frozenset()  # members that it believes lost
+    leaving: bool = False  # it was told to leave, so it is not in the next epoch
 
 
 def key_of(epoch: Epoch, job_key: bytes) -> bytes:
-    """The key of an epoch's world: messages of another epoch, or of another decision about it, are refused by it."""
+    """Derive the key of an epoch's world, so that messages of another epoch, or of another decision, are refused."""
     text = f"farandole epoch {epoch.number} {epoch.members} {epoch.store}"
     return hmac.digest(job_key, text.encode(), "sha256")

@@ -1,10 +1,10 @@
 """Makes a state equal on all ranks, for `ObjectState.sync`.
 
-Holders are the ranks with the newest state, takers the others. Holders should have equal copies, but need not, since
-statistics of a layer, say, are each rank's own. So they compare fingerprints first:
+Holders are the ranks with the newest state, takers the others. Copies of holders may differ, for example in the
+statistics of a layer, which each rank computes itself. So the holders first compare fingerprints:
 
-    alike on all holders    each sends its share, to takers only
-    else                    the lowest holder's, for all; so too all arrays where what describes them is not alike
+    equal on all holders    each holder sends a share to the takers
+    different               the lowest holder sends its own to all; also all arrays, if their descriptions differ
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from farandole._start import world
 from farandole._training.parameter_check import row_of, sums_by_rank
 
 Handlers = Mapping[str, StateHandler]
-_HEAD = struct.Struct("!Q")  # of a copy: the size of what comes before the arrays
+_HEAD = struct.Struct("!Q")  # head of a copy: size of what precedes the arrays
 _SMALL_BYTES = 64 << 10
 
 
 @dataclass
 class _Outlines:
-    """The state of one rank, as it can be sent."""
+    """The description of one rank's state that can be sent."""
 
     arrays: Sequence[Array]
     pickled: bytes
@@ -46,20 +46,20 @@ def make_equal(
     refusal: Callable[[str, Exception], str],
     broadcast: Callable[..., Any] | None,
 ) -> bool:
-    """Give all ranks the state of these, the lowest one's where theirs differ. Collective.
+    """Give all ranks the state of the holders; where the holders differ, that of the lowest one. Collective.
 
     Args:
-        handlers: of the state's attributes, which are the same on all ranks.
-        arrays: those of the framework; None for a state that has none.
-        holders: ranks, ascending.
-        refusal: the sentence about an attribute that cannot be pickled.
-        broadcast: sends the outlines, in place of ours.
+        handlers: handlers of the state's attributes, which are the same on all ranks.
+        arrays: access to the framework's arrays; None for a state without arrays.
+        holders: ranks that have the newest state, in ascending order.
+        refusal: function that makes the message about an attribute that cannot be pickled.
+        broadcast: function that sends the outlines, instead of `broadcast_object`.
 
     Returns:
-        Whether this rank's state has become another one's.
+        Whether this rank's state was replaced by that of another rank.
 
     Raises:
-        TypeError: an attribute of the lowest holder that cannot be pickled; on all ranks.
+        TypeError: an attribute of the lowest holder cannot be pickled; raised on all ranks.
     """
     me, root = world.rank(), holders[0]
     mine = _outlines(handlers, refusal) if me in holders else _Outlines([], b"")
@@ -121,9 +121,9 @@ def _receivers(handlers: Handlers, outlines: Mapping[str, Any]) -> list[Array]:
 def pack(
     handlers: Handlers, arrays: Arrays | None, about: object, refusal: Callable[[str, Exception], str]
 ) -> list[Any]:
-    """A copy of the state as bytes, in pieces: all that `unpack` needs, `about`, and then the arrays' content.
+    """Return a copy of the state as pieces of bytes: what `unpack` needs, then `about`, then the content of the arrays.
 
-    Raises TypeError where an attribute cannot be pickled.
+    Raises TypeError if an attribute cannot be pickled.
     """
     mine = _outlines(handlers, refusal)
     if mine.problem:
@@ -134,7 +134,7 @@ def pack(
 
 
 def _copied(content: memoryview) -> Any:
-    """A copy in memory of its own. numpy's has huge pages, which save most of the time of `bytes`."""
+    """Copy into new memory. numpy's memory has huge pages, so this is much faster than `bytes`."""
     if len(content) < _SMALL_BYTES:
         return bytes(content)
     try:
@@ -145,12 +145,12 @@ def _copied(content: memoryview) -> Any:
 
 
 def about_in(content: memoryview) -> Any:
-    """The `about` of a copy."""
+    """Return the `about` of a copy."""
     return _head_of(content)[0][0]
 
 
 def unpack(content: memoryview, handlers: Handlers, arrays: Arrays | None) -> None:
-    """Give the state what a copy holds."""
+    """Load a copy into the state."""
     (_, outlines, sizes), at = _head_of(content)
     for array, size in zip(_receivers(handlers, pickle.loads(outlines)), sizes, strict=True):
         assert arrays is not None

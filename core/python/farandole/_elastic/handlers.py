@@ -1,11 +1,11 @@
 """Copies, restores and sends single attributes of a state.
 
-    commit    copy of every attribute, into the copies of the last commit but one; then keep of every attribute
-    restore   the value becomes what was kept
-    sync      holders: outline, arrays                    what pickle can send, and the arrays that travel by themselves
-              takers:  receive(outline) -> arrays         into which they travel, then received()
+    commit    copy() for every attribute, into the memory of the last commit but one; then keep() for every attribute
+    restore   restore() gives the attribute its kept value
+    sync      holders: outline(), arrays                  what pickle sends, and the arrays, which are sent separately
+              takers:  receive(outline) -> arrays         into which the arrays are received; then received()
 
-A copy that fails half way leaves what was kept before. A plugin supplies the arrays of its framework.
+If copying fails half-way, the kept values stay. A plugin supplies the arrays of its framework.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ Array = Any
 
 
 class Arrays(Protocol):
-    """Arrays of a framework: tensors or variables."""
+    """Access to the arrays of a framework: tensors or variables."""
 
     def copy(self, array: Array, spare: Any) -> Any:
-        """A copy of the array, in the memory of `spare`, an earlier copy or None, where it fits there."""
+        """Return a copy of the array, in the memory of `spare` (an earlier copy, or None) if it fits."""
 
     def write(self, array: Array, copied: Any) -> bool:
-        """Write the copy into the array; False, and nothing is written, where it does not fit."""
+        """Write the copy into the array. If it does not fit, write nothing and return False."""
 
     def broadcast(self, arrays: Sequence[Array], root_rank: int) -> None:
-        """Copy the given rank's arrays into everybody's. Collective."""
+        """Copy the arrays of `root_rank` into those of all ranks. Collective."""
 
     def size_bytes(self, array: Array) -> int:
-        """The size of all its elements together."""
+        """Return the size of all elements, in bytes."""
 
     def memory(self, array: Array) -> memoryview | None:
-        """The array's own memory, flat, which may be read and written; None where the host has no such of it."""
+        """Return the array's own memory, flat and writable, or None if it has none on the host."""
 
     def read(self, array: Array) -> memoryview:
-        """A copy of the elements' bytes, flat, or what does not change; for arrays without `memory`."""
+        """Return the bytes of the elements, flat, as a copy or unchanging view; for arrays without `memory`."""
 
     def fill(self, array: Array, content: memoryview) -> None:
-        """Write what another rank has read. The array may keep the memory."""
+        """Write bytes that another rank has read. The array may keep their memory."""
 
 
 class NestedArrays(Arrays, Protocol):
-    """Arrays that are found in dictionaries and lists, such as a `state_dict()`."""
+    """Arrays inside dictionaries and lists, such as those of a `state_dict()`."""
 
     def is_array(self, value: object) -> bool:
-        """Returns whether it is one of this framework's that `copy` takes."""
+        """Return whether the value is an array of this framework that `copy` takes."""
 
     def outline(self, array: Array) -> object | None:
-        """A picklable object of which `receiver` makes an array; None where the array itself is to be pickled."""
+        """Return a picklable object from which `receiver` makes an array, or None if the array itself is pickled."""
 
     def receiver(self, outline: Any, live: Array | None) -> Array:
-        """An array for what the outline says: the live one where it fits, else a new one."""
+        """Return an array that matches the outline: `live` if it fits, else a new one."""
 
 
 class StateHandler(ABC):
-    """The attribute `value` of a state."""
+    """Saves, restores and sends one attribute of a state, `value`."""
 
     value: Any
     _kept: Any = None
@@ -71,34 +71,34 @@ class StateHandler(ABC):
 
     @abstractmethod
     def copy(self) -> None:
-        """Copy the value as it is now."""
+        """Copy the present value."""
 
     def keep(self) -> None:
-        """The copy is what `restore` takes from now on."""
+        """Let `restore` use this copy from now on."""
         self._kept, self._copy = self._copy, self._kept
 
     @abstractmethod
     def restore(self) -> None:
-        """The value becomes what was kept."""
+        """Give the value its kept content."""
 
     def structure(self) -> Sequence[str]:
-        """Lines that must be alike on all ranks for one to take another's value."""
+        """Return lines that must be equal on all ranks before a rank can take another's value."""
         return ()
 
     @abstractmethod
     def outline(self) -> tuple[object, Sequence[Array]]:
-        """The object that a holder sends, and its arrays, which follow."""
+        """Return the object that a holder sends, and the arrays that it sends after it."""
 
     @abstractmethod
     def receive(self, outline: Any) -> Sequence[Array]:
-        """The arrays for what follows a holder's outline."""
+        """Return the arrays that receive what follows a holder's outline."""
 
     def received(self) -> None:
-        """They have been filled."""
+        """Take over the arrays, which have been filled."""
         return
 
     def reset(self) -> None:
-        """Forget what the value knows of a step or of ranks that are no more."""
+        """Forget what the value has kept about a failed step or about lost ranks."""
         return
 
 
@@ -106,7 +106,7 @@ Reader = Callable[[], list[Array]]
 
 
 class VariablesHandler(StateHandler):
-    """A `StateHandler` of a value that has variables, which it keeps, in the same order on all ranks."""
+    """A `StateHandler` of a value whose variables stay the same objects, in the same order on all ranks."""
 
     def __init__(self, value: Any, variables: Reader, arrays: Arrays, reset: Callable[[], None] | None = None) -> None:
         self.value, self._variables, self._arrays, self._reset = value, variables, arrays, reset
@@ -149,14 +149,14 @@ def _described(array: Any) -> str:
 
 @dataclass(frozen=True)
 class _Placeholder:
-    """Stands for an array in an outline; the array follows."""
+    """Placeholder for an array in an outline; the array follows."""
 
     index: int
     outline: Any
 
 
 class StateDictHandler(StateHandler):
-    """A `StateHandler` of a value with `state_dict` and `load_state_dict`, or of one that has them in `through`."""
+    """A `StateHandler` of a value with `state_dict` and `load_state_dict`, unless `through` has these methods."""
 
     def __init__(self, value: Any, arrays: NestedArrays | None = None, through: Any = None) -> None:
         self.value, self._arrays = value, arrays
@@ -195,7 +195,7 @@ class StateDictHandler(StateHandler):
         return _walked(value, spare, self._copied, copy.deepcopy)
 
     def _restored(self, value: Any, live: Any) -> Any:
-        """The kept nest, as objects of the value's own: its live arrays where they fit, else copies."""
+        """Return the kept content, in the value's own arrays where it fits, else in copies."""
         if self._arrays is not None and self._arrays.is_array(value):
             fits = self._is_array(live) and self._arrays.write(live, value)
             return live if fits else self._arrays.copy(value, None)
@@ -219,7 +219,7 @@ class StateDictHandler(StateHandler):
 
 
 def _walked(value: Any, beside: Any, inner: Callable[[Any, Any], Any], leaf: Callable[[Any], Any]) -> Any:
-    """`inner` of the items of dicts, lists and tuples, each with that of `beside` in the same place; else `leaf`."""
+    """Apply `inner` to each item of a dict, list or tuple and its counterpart in `beside`; else `leaf` to the value."""
     if isinstance(value, dict):
         there = beside if isinstance(beside, dict) else {}
         return {key: inner(item, there.get(key)) for key, item in value.items()}

@@ -1,4 +1,4 @@
-"""The launcher decides about the membership: `farandole run --min-np`. The other end is launch/membership.py."""
+"""Connects a member to the launcher of `farandole run --min-np`, which decides the epochs in launch/membership.py."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import suppress
 from farandole._elastic.epochs import Epoch, Member, MembershipError, Report
 from farandole._start import membership_channel
 
-_LOOK_EVERY_S = 0.2  # for Ctrl-C in a thread that is not the main one, and for nothing else
+_LOOK_EVERY_S = 0.2  # only so that Ctrl-C interrupts a thread other than the main one
 
 
 class Lease:
     """A member's connection to the launcher, which lasts as long as the process."""
 
     def __init__(self, name: str, me: Member, members: dict[int, Member]) -> None:
-        """Raises OSError where the launcher cannot be reached at this abstract name.
+        """Raises OSError if the launcher cannot be reached at this abstract name.
 
-        members: those of the epoch, which `next_epoch` adds to.
+        `members` are those of the epoch; `next_epoch` adds to them.
         """
         self._connection, self._members = membership_channel.connect(name), members
         self._poll = select.poll()
@@ -26,18 +26,18 @@ class Lease:
         membership_channel.send(self._connection, {"kind": "hello", "member": me.number, "about": about_me})
 
     def begin(self) -> None:
-        """Tell the launcher that this rank can go on without another one from now on."""
+        """Tell the launcher that from now on this rank can go on if another one is lost."""
         self._tell({"kind": "begin"})
 
     def pause(self) -> None:
-        """Tell the launcher that this rank cannot go on without another one for now."""
+        """Tell the launcher that for now this rank cannot go on if another one is lost."""
         with suppress(MembershipError):  # it has ended, and so do we
             self._tell({"kind": "pause"})
 
     def next_epoch(self, report: Report) -> Epoch:
         """Return the epoch after the one that has ended. Blocks until it is decided; Ctrl-C interrupts.
 
-        Raises MembershipError where this member is not in it, or where it cannot be decided.
+        Raises MembershipError if this member is not in it, or if it cannot be decided.
         """
         self._tell(
             {
@@ -63,7 +63,7 @@ class Lease:
                 return Epoch(message["number"], members, message["store"])
 
     def has_news(self) -> bool:
-        """Returns whether newcomers wait. The launcher says so once."""
+        """Return whether newcomers wait. The launcher reports this once."""
         found = False
         while self._poll.poll(0):
             found |= self._next_message()["kind"] == "update"

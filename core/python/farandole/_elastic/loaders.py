@@ -1,4 +1,4 @@
-"""The base of the frameworks' loaders, whose batches are those of a `Batches`."""
+"""Base of the frameworks' elastic loaders, which load the batches of a `Batches`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from farandole._elastic.sampler import ElasticSampler, shuffled
 
 
 class ElasticLoader:
-    """A loader that a state handles like the `Batches` that it has."""
+    """A loader that a state handles like its `Batches`."""
 
     _batches: Batches
 
     @property
     def epoch(self) -> int:
-        """The number of the pass over the data."""
+        """Number of the pass over the data."""
         return self._batches.epoch
 
     @property
@@ -27,46 +27,46 @@ class ElasticLoader:
 
     @property
     def is_common(self) -> bool:
-        """True for a last batch that all ranks have: count its samples once, say on rank 0 only."""
+        """Whether all ranks have the same batch, at the end of a pass. Count its samples on one rank only."""
         return self._batches.is_common
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin pass number `epoch`; the number that it has already lets the pass go on. See `Batches.set_epoch`."""
+        """Begin pass number `epoch`. If that is the current pass, it goes on. See `Batches.set_epoch`."""
         self._batches.set_epoch(epoch)
 
     def __len__(self) -> int:
-        """How many batches this loop has, or the next one."""
+        """Return the number of batches of the current loop, or of the next one."""
         return len(self._batches)
 
     def state_dict(self) -> dict[str, Any]:
-        """The pass, and how far it is."""
+        """Return the pass and its progress."""
         return self._batches.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from there, with the ranks that there are now. Raises ValueError for the state of other data."""
+        """Continue from a saved state, with the present ranks. Raises ValueError if it belongs to other data."""
         self._batches.load_state_dict(state_dict)
 
     def reset(self) -> None:
-        """Share out what is left of the pass to the ranks that there are now, in the next loop."""
+        """Divide the rest of the pass among the present ranks, from the next loop on."""
         self._batches.reset()
 
 
 class PlannedBatches:
-    """A batch sampler for loaders that ask for the indices of batches before the program takes these.
+    """A batch sampler for loaders that ask for the indices of batches before the program takes the batches.
 
     Args:
-        dataset: with a length, and samples by their indices.
-        batch_size: as for `Batches`, like the next three; the default where there is a `batch_sampler`.
-        shuffle: likewise.
-        seed: likewise.
-        drop_last: likewise.
-        sampler: gives the indices of a pass.
-        batch_sampler: gives the batches of a pass, of which each rank takes one in a step.
-        shares_out: classes of samplers that do so for themselves.
-        permutation: gives the numbers below a length, shuffled by a seed.
+        dataset: data with a length, whose samples are found by index.
+        batch_size: see `Batches`. Leave it at its default with a `batch_sampler`.
+        shuffle: see `Batches`.
+        seed: see `Batches`.
+        drop_last: see `Batches`.
+        sampler: yields the indices of a pass.
+        batch_sampler: yields the batches of a pass, of which each rank takes one in a step.
+        shares_out: classes of samplers that divide the samples among ranks themselves.
+        permutation: see `Batches`.
 
     Raises:
-        ValueError: arguments that exclude each other, or a sampler that shares out itself.
+        ValueError: two arguments exclude each other, or the sampler divides the samples among ranks itself.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`elastic.run`: calls the program's function, again and again, in one world after the other."""
+"""`elastic.run`: calls the program's function again in each new world."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole._start import environment, world
 P = ParamSpec("P")
 R = TypeVar("R")
 _EQUAL = "farandole.elastic.is_equal"
-_MOST_VAIN_EPOCHS = 3  # one after the other, without a commit and with the same members
+_MOST_VAIN_EPOCHS = 3  # in a row, without a commit and with the same members
 
 
 S = TypeVar("S", bound=State)
@@ -26,19 +26,19 @@ S = TypeVar("S", bound=State)
 def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Make a training function go on when ranks are lost or leave. All ranks call it, after `init()`.
 
-    Before the first call, and in each new world, the state is made equal on all ranks: that of the rank with the most
-    commits. When a rank is lost, the others take back their last commit, and the function is called again in a world
-    without that rank, in the same process, so it must do all its work with what the state holds. When a rank has been
-    told to leave (SIGTERM), all ranks interrupt the function at the same commit, and the others go on from there; the
-    rank that leaves exits with code 0. Newcomers, which replace lost ranks, are taken in at a commit likewise.
+    Before the first call, and in each new world, all ranks get the state of the rank with the most commits. When a rank
+    is lost, the others restore their last commit, and the function is called again in the same process, in a world
+    without that rank. So the function must take everything it needs from the state. When a rank has been told to leave
+    (SIGTERM), all ranks interrupt the function at the same commit. The rank that leaves exits with code 0, and the
+    others go on from there. New ranks, which replace lost ones, also join at a commit.
 
     Args:
-        func: called with a state and the other arguments.
+        func: function to call, with a state and the other arguments.
 
     Returns:
-        A function of the same arguments, which returns what `func` returns in the last world. It raises what `func`
-        raises but RecoverableError and HostsUpdatedInterrupt; MembershipError where the job cannot go on; ValueError
-        where FARANDOLE_BACKEND names MPI, whose ranks cannot change.
+        A function with the same arguments, which returns what `func` returns in the last world. It raises what `func`
+        raises, except RecoverableError and HostsUpdatedInterrupt. It raises MembershipError if the job cannot go on,
+        and ValueError if FARANDOLE_BACKEND names MPI, whose ranks cannot change.
 
     Example:
         >>> @elastic.run
@@ -57,18 +57,18 @@ def run(func: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
 def run_within(
     guard: Callable[[], AbstractContextManager[object]], func: Callable[Concatenate[S, P], R]
 ) -> Callable[Concatenate[S, P], R]:
-    """`run` for a plugin whose framework must be settled, or whose errors be translated, before a world is left.
+    """Like `run`, for plugins that must settle their framework, or translate its errors, before a world is left.
 
     Args:
-        guard: makes a context for each world. The reset callbacks, `sync` and `func` are called inside of it; it may
-            raise another error for the one that it sees.
-        func: as for `run`.
+        guard: makes a context for each world. The reset callbacks, `sync` and `func` are called inside it. It may
+            replace an error by another one.
+        func: see `run`.
     """
 
     @functools.wraps(func)
     def wrapper(state: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         is_newcomer = world.joins() >= 0
-        if is_newcomer:  # all that takes memory, while nobody waits: the state is copied twice before it goes on
+        if is_newcomer:  # allocate memory while nobody waits: the state is copied twice before it goes on
             state.save()
             state.save()
         membership = _membership()
@@ -78,7 +78,7 @@ def run_within(
             result = _run(membership, state, is_newcomer, goes_on, guard, lambda: func(state, *args, **kwargs))
         finally:
             copies.flush()
-        membership.pause()  # not where an exception ends this rank, without which the others go on
+        membership.pause()  # not if an exception ends this rank, since the others can go on without it
         return result
 
     return wrapper
@@ -86,7 +86,7 @@ def run_within(
 
 @functools.cache
 def _membership() -> Membership:
-    """The membership of this process. Collective at the first call."""
+    """Return the membership of this process. Collective at the first call."""
     if "mpi" in environment.backends():
         raise ValueError(
             f"FARANDOLE_BACKEND={','.join(environment.backends())} names mpi, whose ranks cannot change while a job "
@@ -103,10 +103,10 @@ def _run(
     guard: Callable[[], AbstractContextManager[object]],
     call: Callable[[], R],
 ) -> R:
-    """Until the function returns, or raises what no other world would fix."""
-    is_first, vain = not goes_on, 0  # a job that goes on from a copy has other ranks than the one before it
+    """Call the function until it returns, or raises an error that would come again in another world."""
+    is_first, vain = not goes_on, 0  # a job that continues from a copy has other ranks than the one before it
     is_saved, has_state = is_newcomer, not is_newcomer
-    is_equal = False  # the states of all ranks, as far as this one knows
+    is_equal = False  # whether the states of all ranks are equal, as far as this one knows
     while True:
         before, lost = (state._commits, membership.epoch.members), None
         try:
@@ -128,7 +128,7 @@ def _run(
                 raise
             is_equal = change.skip_sync
         membership.enter_next()
-        if lost is not None and is_saved:  # else it is lost before the states were equal for the first time
+        if lost is not None and is_saved:  # otherwise the rank was lost before the states were equal for the first time
             state.restore()
         is_first = False
         vain = vain + 1 if (state._commits, membership.epoch.members) == before else 0
@@ -139,9 +139,9 @@ def _run(
 
 
 def _are_equal(is_equal: bool, has_state: bool) -> bool:
-    """Returns whether the states of all ranks are equal, as all say. Collective.
+    """Return whether all ranks report that the states are equal. Collective.
 
-    Raises MembershipError where no rank is left that has the state of the job: newcomers would begin again.
+    Raises MembershipError if no remaining rank has the state of the job: newcomers would start from the beginning.
     """
     own = [is_equal, has_state, copies.runs()]
     reported = own if world.size() == 1 else clock.allgather(own, _EQUAL)

@@ -1,4 +1,4 @@
-"""This process's membership of an elastic job: which epoch it is in, and how it gets into the next one."""
+"""This process's membership of an elastic job: its epoch, and how it enters the next one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from farandole._runtime import clock
 from farandole._runtime.native import core
 from farandole._start import bootstrap, ending, environment, key_exchange, this_host, world
 
-_START_S = 20.0  # of an epoch, whose members are all there; then another one is decided
+_START_S = 20.0  # for an epoch to start, since its members all exist; then another epoch is decided
 
 
 class Membership:
-    """Lasts from the first `elastic.run` of a process to its end, over all epochs."""
+    """The membership of a process, from its first `elastic.run` to its end."""
 
     def __init__(self) -> None:
-        """Collective. A newcomer waits until the others take it in."""
+        """Collective. A newcomer waits until the others admit it."""
         is_newcomer = world.joins() >= 0
         self._me = world.joins() if is_newcomer else world.rank()
         self.epoch = Epoch(-1, ()) if is_newcomer else Epoch(0, tuple(range(world.size())))
@@ -42,23 +42,23 @@ class Membership:
 
     @property
     def can_change(self) -> bool:
-        """Returns whether the loss of a rank leaves the others their job."""
+        """Return whether the other ranks can go on when one is lost."""
         return self._lease is not None
 
     def begin(self) -> None:
-        """The program is inside of `elastic.run`."""
+        """Note that the program is inside `elastic.run`."""
         if self._lease is not None:
             self._lease.begin()
             notices.watch(self._lease.has_news)
 
     def pause(self) -> None:
-        """The program is outside of it, where nothing is done again."""
+        """Note that the program is outside `elastic.run`, where nothing can be repeated."""
         notices.unwatch()
         if self._lease is not None:
             self._lease.pause()
 
     def check_launcher(self, error: RecoverableError) -> None:
-        """Raises MembershipError where the launcher is another program, which does not say how to restart the job."""
+        """Raise MembershipError under a foreign launcher, which cannot replace ranks."""
         if self._launcher == environment.OURS:
             return
         raise MembershipError(
@@ -70,7 +70,7 @@ class Membership:
         return f"{self._launcher or 'Another program'} has started these ranks"
 
     def check_is_of_this_epoch(self, error: RecoverableError) -> None:
-        """Raises MembershipError where the error tells of an operation of an earlier epoch."""
+        """Raise MembershipError if the error is about an operation of an earlier epoch."""
         if isinstance(error, PeerLostError) and self.epoch.number and world.is_initialized() and not core.lost_rank():
             raise MembershipError(
                 f"no rank of epoch {self.epoch.number} is lost, so the function has waited for an operation that it "
@@ -78,12 +78,12 @@ class Membership:
             ) from error
 
     def enter_next(self) -> None:
-        """Into the next world that can be entered; does not return where this rank leaves. Raises MembershipError."""
+        """Enter the next world. Does not return if this rank leaves. Raises MembershipError."""
         notices.forget_news()
         while True:
             suspects = self._suspects()
             world.leave_epoch()
-            # A listener, or -1 where none is needed yet, and the rendezvous endpoint of a world whose rank 0 is here.
+            # A listener (-1 if none is needed yet), and the rendezvous endpoint of a world whose rank 0 is here.
             offered = core.listen(f"tcp:{self._address}:0") if self._address else (-1, key_exchange.store_name())
             listener, store = offered
             try:
@@ -100,11 +100,11 @@ class Membership:
             try:
                 self._enter(listener)
                 return
-            except RecoverableError:  # one more is lost
+            except RecoverableError:  # another rank is lost
                 continue
 
     def _ask_launcher(self) -> Lease | None:
-        """The lease of this rank, or None if the end of any rank ends the job."""
+        """Return the lease of this rank, or None if the end of any rank ends the job."""
         name = environment.membership().removeprefix("unix:")
         if not name:
             if self._me == 0 and len(self._members) > 1 and not copies.are_kept():
@@ -141,7 +141,7 @@ class Membership:
         raise SystemExit(0)
 
     def _enter(self, listener: int) -> None:
-        """Collective among the members of the epoch. Takes over the listener."""
+        """Enter the epoch. Collective among its members. Takes over the listener."""
         epoch = self.epoch
         rank = epoch.members.index(self._me)
         hosts = [self._members[number].host for number in epoch.members]
@@ -156,7 +156,7 @@ class Membership:
         world.enter_epoch(rendezvous, epoch.members, epoch.number, look, _tell_process_sets)
 
     def _look(self, deadline: float) -> Callable[[], None]:
-        """Looks for members that die while the epoch starts: the one to meet at may not even listen."""
+        """Return a function that notices members that die while the epoch starts, when rank 0 may not listen yet."""
         self._watch_newcomers()
         members = self._watched.keys() & self.epoch.members
         watched = {self._watched[number]: number for number in members if self._watched[number] >= 0}
@@ -175,7 +175,7 @@ class Membership:
         return look
 
     def _watch_newcomers(self) -> None:
-        """Begin while they are alive: the number of a process that is gone and reaped tells nothing."""
+        """Watch the members of this host while they are alive: the id of a reaped process may belong to another one."""
         for number in self._watched.keys() - {self._me, *self.epoch.members}:
             _close(self._watched.pop(number))
         host = self._members[self._me].host
@@ -185,14 +185,14 @@ class Membership:
 
 
 def _tell_process_sets(mine: dict[int, tuple[int, ...]] | None) -> list[dict[int, tuple[int, ...]] | None]:
-    """The sets that all ranks know, in their order. Most jobs have none, and pickling takes long."""
+    """Return the process sets of all ranks, in rank order. Most jobs have none, and then nothing is pickled."""
     if not any(clock.allgather([bool(mine)], "farandole.elastic.has_process_sets")):
         return [mine]
     return allgather_object(mine, "farandole.elastic.process_sets")
 
 
 def _watch(member: Member) -> int:
-    """A descriptor that is readable once the process is gone; -1 where it cannot be seen from here."""
+    """Return a descriptor that becomes readable when the process ends, or -1 if it cannot be seen from here."""
     try:
         return os.pidfd_open(member.pid)
     except OSError:
@@ -205,6 +205,6 @@ def _close(listener: int) -> None:
 
 
 def _warn(sentence: str) -> None:
-    from farandole._start.log import logger  # with logging, which `import farandole` does without
+    from farandole._start.log import logger  # imports logging, which `import farandole` avoids
 
     logger.warning(sentence)

@@ -1,7 +1,7 @@
-"""Notices that the ranks are to change: SIGTERM, say before a spot instance goes, and newcomers that wait.
+"""Notices that the ranks will change: SIGTERM, for example before a spot instance ends, and newcomers that wait.
 
-The signal only sets a flag, and the launcher tells of newcomers. Each commit takes the maximum of all ranks' flags in a
-collective of eight bytes, so either all ranks of a world raise HostsUpdatedInterrupt there, or none.
+The signal only sets a flag, and the launcher reports newcomers. Each commit takes the maximum of all ranks' flags in a
+collective of eight bytes, so either all ranks of a world raise HostsUpdatedInterrupt there, or none does.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from farandole._api.ops import Kind, ReduceOp
 from farandole._runtime.native import core
 from farandole._start import world
 
-_LEAVING, _JOINING, _FAILED = 1, 2, 3  # the largest one counts: newcomers need the state, an error ends the function
+_LEAVING, _JOINING, _FAILED = 1, 2, 3  # the largest counts: newcomers need the state, and an error ends the function
 
 
 class _Flags:
-    """The notices that this process has had."""
+    """The notices that this process has received."""
 
     def __init__(self) -> None:
         self.leaving = False
         self.has_newcomers = False
         self.error: Exception | None = None
-        self.look: Callable[[], bool] = lambda: False  # whether newcomers wait, as far as the launcher has said since
+        self.look: Callable[[], bool] = lambda: False  # whether the launcher has reported new newcomers
 
 
 _flags = _Flags()
 
 
 def is_leaving() -> bool:
-    """Returns whether this process has been told to leave."""
+    """Return whether this process has been told to leave."""
     return _flags.leaving
 
 
 def watch(look: Callable[[], bool]) -> None:
-    """Take SIGTERM as a notice from now on, unless the program handles it itself, or this is not its main thread.
+    """Treat SIGTERM as a notice from now on, unless the program handles it itself or this is not the main thread.
 
-    `look` returns whether newcomers wait that it has not told of yet.
+    `look` returns whether newcomers wait that it has not reported yet.
     """
     _flags.look = look
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -51,26 +51,26 @@ def watch(look: Callable[[], bool]) -> None:
 
 
 def forget_news() -> None:
-    """The newcomers that wait are taken in."""
+    """Note that the waiting newcomers have been admitted."""
     _flags.has_newcomers = False
 
 
 def report(error: Exception) -> None:
-    """Let all ranks raise, at the next check, what only rank 0 has found."""
+    """Let all ranks raise this error, which only rank 0 has found, at the next check."""
     _flags.error = error
 
 
 def unwatch() -> None:
-    """SIGTERM ends this process again."""
+    """Let SIGTERM end this process again."""
     _flags.look = lambda: False
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is _on_signal:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def check() -> None:
-    """Raise HostsUpdatedInterrupt on all ranks if one is to leave, or knows of newcomers. Collective: eight bytes.
+    """Raise HostsUpdatedInterrupt on all ranks if one must leave or knows of newcomers. Collective, of eight bytes.
 
-    Raises an error that rank 0 has reported, on the others as a TypeError.
+    An error that rank 0 has reported is raised there, and on the other ranks as a TypeError.
     """
     _flags.has_newcomers = _flags.look() or _flags.has_newcomers
     change = _FAILED if _flags.error else _JOINING if _flags.has_newcomers else _LEAVING if _flags.leaving else 0

@@ -1,7 +1,7 @@
-"""The samples of a pass over the data that are left, shared out to the ranks there are. Needs no framework.
+"""Divides the rest of a pass over the data among the present ranks. Needs no framework.
 
-The order of a pass depends on its number alone, and rank r of n takes every n-th sample from the r-th on. So after each
-rank has done k samples the first k * n of the order are done, and one number says which are left for other ranks.
+The order of a pass depends only on its number, and rank r of n takes every n-th sample, beginning with the r-th. So
+when each rank has done k samples, the first k * n of the order are done, and that number says which samples are left.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from farandole._start import world
 
 
 class ElasticSampler:
-    """The indices of this rank's samples; after a change of the ranks, those of what is left of the pass.
+    """Yield the indices of this rank's samples; after a change of the ranks, of its part of the rest of the pass.
 
-    `record_batch` says after each step what is done. As an attribute of a state the sampler is saved, restored and made
-    equal with it. All ranks get as many indices, so some come twice where the samples cannot be divided; `Batches`, and
-    the loaders of the plugins, know the size of a batch and give each sample once.
+    Call `record_batch` after each step. As an attribute of a state, the sampler is saved, restored and made equal with
+    the state. All ranks get the same number of indices, so some samples come twice if they do not divide evenly.
+    `Batches` and the loaders of the plugins know the size of a batch, and give each sample once.
 
     Example:
         >>> sampler = elastic.ElasticSampler(range(8), shuffle=False)
@@ -31,37 +31,37 @@ class ElasticSampler:
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
-        """Share out `dataset`, in the order of its indices or shuffled by `seed` and the number of the pass.
+        """Divide `dataset` among the ranks, in the order of its indices or shuffled by `seed` and the pass number.
 
         Args:
             dataset: anything that has a length, the same on all ranks.
-            shuffle: another order in each pass, the same on all ranks.
-            seed: the same on all ranks.
+            shuffle: use a different order in each pass, the same on all ranks.
+            seed: seed of the order; must be the same on all ranks.
         """
         self.dataset, self.shuffle, self.seed = dataset, shuffle, seed
         self.epoch = 0
-        self.processed_num = 0  # samples of this pass that are done, by all ranks together
+        self.processed_num = 0  # samples of this pass that all ranks together have done
         self._recorded = -1  # the last batch of this loop
-        self._done = 0  # of the share
+        self._done = 0  # samples of this rank's share that are done
         self._share: Sequence[int] = ()
-        self._order: tuple[Any, Sequence[int]] | None = None  # what it was made of, and the indices of the pass
+        self._order: tuple[Any, Sequence[int]] | None = None  # what it was made from, and the indices of the pass
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin pass number `epoch` over the data. The number that it has already changes nothing: the pass goes on."""
+        """Begin pass number `epoch` over the data. If that is the current pass, it goes on."""
         if epoch != self.epoch:
             self.epoch, self.processed_num = epoch, 0
             self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Say that every rank has done one more batch, before the commit of its step.
+        """Record that every rank has done one more batch. Call it before the commit of the step.
 
         Args:
-            batch_idx: its number among the batches of this loop over the sampler, as `enumerate` counts them.
-            batch_size: samples of each rank in it; the last batch may have fewer.
+            batch_idx: number of the batch in this loop over the sampler, as `enumerate` counts.
+            batch_size: number of samples of each rank in the batch; the last batch may have fewer.
 
         Raises:
-            ValueError: this batch was recorded already.
+            ValueError: this batch is already recorded.
         """
         if batch_idx <= self._recorded:
             raise ArgumentError(
@@ -72,10 +72,10 @@ class ElasticSampler:
         self._add(batch_size)
 
     def record_indices(self, indices: Sequence[int]) -> None:
-        """Say that this rank has done these samples, its next ones, and each other rank as many.
+        """Record that this rank has done these samples, its next ones, and each other rank the same number.
 
         Raises:
-            ValueError: they are not the next ones that the sampler gave.
+            ValueError: these are not the next samples that the sampler gave.
         """
         given, begin = [int(each) for each in indices], self._done
         expected = list(self._share[begin : begin + len(given)])
@@ -90,14 +90,14 @@ class ElasticSampler:
         self._add(len(given))
 
     def state_dict(self) -> dict[str, int]:
-        """The pass, how far it is, and the length of the data: the same on all ranks."""
+        """Return the pass, its progress and the length of the data, which are the same on all ranks."""
         return {"epoch": self.epoch, "processed_num": self.processed_num, "length": len(self.dataset)}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Go on from there, with the ranks that there are now.
+        """Continue from a saved state, with the present ranks.
 
         Raises:
-            ValueError: the state is of other data.
+            ValueError: the state belongs to other data.
         """
         length, processed = len(self.dataset), state_dict["processed_num"]
         before = state_dict.get("length", length)
@@ -115,7 +115,7 @@ class ElasticSampler:
         self.reset()
 
     def reset(self) -> None:
-        """Share out what is left of the pass to the ranks that there are now."""
+        """Divide the rest of the pass among the present ranks."""
         self.rank, self.num_replicas = (world.rank(), world.size()) if world.is_initialized() else (0, 1)
         self._has_begun = False
         self._share_out()
@@ -129,7 +129,7 @@ class ElasticSampler:
         self._share, self._recorded, self._done = mine, -1, 0
 
     def __iter__(self) -> Iterator[int]:
-        """This rank's indices of what is left. Where a loop has done all, the pass begins again."""
+        """Yield this rank's indices of the rest of the pass. If a loop has done all of them, the pass begins again."""
         if self._has_moved():
             self.reset()
         if self._has_begun and self.processed_num == len(self.dataset):
@@ -139,7 +139,7 @@ class ElasticSampler:
         return iter(self._share)
 
     def __len__(self) -> int:
-        """The number of indices of this loop, or of the first one."""
+        """Return the number of indices of this loop, or of the first one."""
         if self._has_moved():
             self.reset()
         return len(self._share)
@@ -151,11 +151,11 @@ class ElasticSampler:
         self.processed_num = min(self.processed_num + count * self.num_replicas, len(self.dataset))
 
     def _has_moved(self) -> bool:
-        """Returns whether the ranks have changed without a `reset`."""
+        """Return whether the ranks have changed without a `reset`."""
         return world.is_initialized() and (world.rank(), world.size()) != (self.rank, self.num_replicas)
 
     def _indices(self) -> Sequence[int]:
-        """Of the whole pass; kept, since shuffling takes long and what is left after a change is wanted at once."""
+        """Return the indices of the whole pass. They are cached, because shuffling is slow."""
         length = len(self.dataset)
         made_of = length, self.epoch, self.seed, self.shuffle
         if self._order is None or self._order[0] != made_of:
@@ -164,7 +164,7 @@ class ElasticSampler:
 
 
 def shuffled(length: int, seed: int | None) -> Sequence[int]:
-    """The numbers below `length`, shuffled by a seed, or in their order."""
+    """Return the numbers below `length`, shuffled by `seed`, or in order without one."""
     if seed is None:
         return range(length)
     indices = list(range(length))

@@ -1,4 +1,4 @@
-"""States: what a program saves, takes back after the loss of a rank, and makes equal on all ranks."""
+"""States, which a program saves, restores after the loss of a rank, and makes equal on all ranks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from farandole._elastic.handlers import Arrays, StateDictHandler, StateHandler
 from farandole._runtime import clock
 from farandole._start import world
 
-_NAMED = 3  # attributes in a message
-_MOST_SYNCS = 1 << 20  # of a state, with the same number of commits
+_NAMED = 3  # at most so many attributes are named in a message
+_MOST_SYNCS = 1 << 20  # of a state between two commits
 
 
 class State:
-    """The base of states. Derive from it to save and send a state in a way of one's own: `save`, `restore`, `sync`.
+    """Base class of states. Derive from it and define `save`, `restore` and `sync` to handle a state in your own way.
 
     Example:
         >>> class Steps(elastic.State):
@@ -43,35 +43,35 @@ class State:
         7
     """
 
-    _commits = 0  # in this state; after a loss all ranks go on from the state of the rank with the most
-    _is_at_commit = False  # just restored, or interrupted there
+    _commits = 0  # after a loss, all ranks go on from the state of the rank with the most commits
+    _is_at_commit = False  # whether the state was just restored, or its function interrupted, at a commit
 
     def __init__(self, bcast_object: object = None, get_rank: object = None) -> None:
-        """Both arguments are not needed, and accepted because Horovod's states have them."""
+        """Accept two arguments that have no effect, because Horovod's states have them."""
         self._reset_callbacks: list[Callable[[], object]] = []
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
-        """Call these after each change of the ranks, before the function of `run` is called again.
+        """Register functions to call after each change of the ranks, before `run` calls its function again.
 
-        To set what depends on the number of ranks, such as the learning rate.
+        Use them to set what depends on the number of ranks, such as the learning rate.
         """
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """The ranks have changed. Called by `run`."""
+        """Call the reset callbacks. `run` calls this when the ranks have changed."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
     def on_hosts_updated(self, timestamp: object = None, update_res: object = None) -> None:
-        """Does nothing: all ranks see a change at `check_host_updates`. Here because Horovod's states have it."""
+        """Do nothing: all ranks see a change in `check_host_updates`. Horovod's states have this method."""
 
     def commit(self) -> None:
-        """Save the state, to which all ranks go back after a loss; then `check_host_updates`. Every rank calls it.
+        """Save the state, to which all ranks go back after a loss, then call `check_host_updates`. Collective.
 
         Raises:
-            HostsUpdatedInterrupt: ranks are to leave or wait to join; `run` goes on with those that there are then.
-            TypeError: commits are kept outside of the ranks, and an attribute cannot be pickled; on all ranks.
+            HostsUpdatedInterrupt: ranks must leave or wait to join; `run` goes on with the new set of ranks.
+            TypeError: commits are kept outside the ranks, and an attribute cannot be pickled; raised on all ranks.
         """
         self.save()
         self._commits += 1
@@ -84,9 +84,9 @@ class State:
         self._is_at_commit = False
 
     def check_host_updates(self) -> None:
-        """Raise HostsUpdatedInterrupt on all ranks if some are to leave or wait to join. Every rank calls it.
+        """Raise HostsUpdatedInterrupt on all ranks if some must leave or wait to join. Collective.
 
-        An allreduce of eight bytes: where commits are rare it can be called at each step.
+        It costs an allreduce of eight bytes. If commits are rare, call it at each step.
         """
         notices.check()
 
@@ -95,7 +95,7 @@ class State:
         raise NotImplementedError(f"{type(self).__name__} must have a method save()")
 
     def restore(self) -> None:
-        """Take back the last copy."""
+        """Restore the last copy."""
         raise NotImplementedError(f"{type(self).__name__} must have a method restore()")
 
     def sync(self) -> None:
@@ -103,24 +103,24 @@ class State:
         raise NotImplementedError(f"{type(self).__name__} must have a method sync()")
 
     def reset(self) -> None:
-        """Forget what depends on the ranks, or on a step that has failed."""
+        """Forget what depends on the ranks or on a failed step."""
 
     def _check_copies(self) -> None:
-        """Raises NotImplementedError or TypeError where a job cannot keep this state outside of its ranks."""
+        """Raise NotImplementedError or TypeError if this state cannot be kept outside the ranks."""
         for name in ("to_copy", "from_copy"):
             self._own_method(name)
 
     def _to_copy(self) -> Sequence[copies.Piece]:
-        """The state as bytes, in pieces, for a job that keeps its commits outside of its ranks."""
+        """Return the state as pieces of bytes, for a job that keeps its commits outside the ranks."""
         pieces: Sequence[copies.Piece] = self._own_method("to_copy")()
         return pieces
 
     def _from_copy(self, content: memoryview) -> None:
-        """Take over the state, and the number of its commits, from the joined pieces of `to_copy`."""
+        """Load the state and its number of commits from the joined pieces of `to_copy`."""
         self._own_method("from_copy")(content)
 
     def _own_method(self, name: str) -> Callable[..., Any]:
-        """The method that a derived class has for it: a user's attribute may have the same name."""
+        """Return the method of the class, because a user's attribute may have the same name."""
         if not callable(getattr(type(self), name, None)):
             raise NotImplementedError(f"{type(self).__name__} {_NEEDS_COPIES}")
         method: Callable[..., Any] = getattr(self, name)
@@ -128,9 +128,9 @@ class State:
 
 
 class ObjectState(State):
-    """A state whose attributes are the keyword arguments, of any kind that can be copied and pickled.
+    """A state whose attributes are the keyword arguments, which can be anything that can be copied and pickled.
 
-    Those that have `state_dict()` and `load_state_dict()`, an ElasticSampler say, stay the objects that they are.
+    Attributes with `state_dict()` and `load_state_dict()`, such as an ElasticSampler, stay the same objects.
 
     Example:
         >>> state = elastic.ObjectState(epoch=0, losses=[])
@@ -146,7 +146,7 @@ class ObjectState(State):
         1
     """
 
-    _arrays: Arrays | None = None  # of the framework of a derived class
+    _arrays: Arrays | None = None  # access to the framework's arrays, in a derived class
 
     if TYPE_CHECKING:  # the attributes are the keyword arguments
 
@@ -154,30 +154,30 @@ class ObjectState(State):
         def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init__(self, bcast_object: Callable[..., Any] | None = None, get_rank: object = None, **kwargs: Any) -> None:
-        """The state begins with these values.
+        """Create a state with these attributes.
 
         Args:
-            bcast_object: sends the attributes in place of `broadcast_object`, whose arguments it takes.
-            get_rank: not needed; accepted because Horovod does.
-            kwargs: the attributes.
+            bcast_object: function that sends the attributes instead of `broadcast_object`, with the same arguments.
+            get_rank: has no effect; accepted because Horovod's states have it.
+            kwargs: the attributes and their values.
 
         Raises:
-            ValueError: an attribute that would hide a method of the state.
+            ValueError: an attribute would hide a method of the state.
         """
         super().__init__()
         self._broadcast = bcast_object
         self._names = sorted(kwargs)
         self._handlers: dict[str, StateHandler] = {}
         self._is_saved = False
-        self._syncs = 0  # in this state; none: of a rank that has just joined
-        self._kept_syncs = 0  # in the last copy
+        self._syncs = 0  # syncs since the last commit; 0 on a rank that has just joined
+        self._kept_syncs = 0  # `_syncs` of the last copy
         for name, value in kwargs.items():
             if hasattr(ObjectState, name) or name in vars(self):
                 raise ArgumentError(f"a state already has a member {name!r}: give the value another name")
             setattr(self, name, value)
 
     def save(self) -> None:
-        """Copy all attributes; where one cannot be copied, the last copy stays whole."""
+        """Copy all attributes. If one cannot be copied, the last copy stays complete."""
         made = {name: self._handler(name) for name in self._names}
         for name, handler in made.items():
             try:
@@ -187,7 +187,7 @@ class ObjectState(State):
                     handler, _Object | StateDictHandler
                 ):
                     raise
-                says_all = isinstance(error, TypeError) and isinstance(handler, _Object)  # else code of the user's
+                says_all = isinstance(error, TypeError) and isinstance(handler, _Object)  # else the user's code
                 cause = None if says_all else error
                 raise ArgumentTypeError(f"{self._described(name)} cannot be copied ({error}): {_REMEDY}") from cause
         for handler in made.values():
@@ -196,37 +196,37 @@ class ObjectState(State):
         self._kept_syncs = self._syncs
 
     def restore(self) -> None:
-        """Take back the last copy.
+        """Restore the last copy.
 
         Raises:
-            FarandoleError: there is none.
+            FarandoleError: there is no copy.
         """
         if not self._is_saved:
             raise FarandoleError(
                 f"this {type(self).__name__} was never saved, so there is nothing to go back to: elastic.run saves it "
                 "at its start; else call commit() or sync() first"
             )
-        ObjectState.reset(self)  # of a derived class its own is called after the change of the ranks
+        ObjectState.reset(self)  # the method of a derived class is called after the ranks have changed
         for name, handler in self._handlers.items():
             handler.restore()
             setattr(self, name, handler.value)
         self._is_at_commit, self._syncs = True, self._kept_syncs
 
     def _before_sync(self) -> None:
-        """What a framework's state makes equal by itself. Collective."""
+        """Make equal what a framework's state handles itself. Collective."""
 
     def sync(self) -> None:
-        """Take over the newest state, of which there are the most commits, and save it. Collective.
+        """Give all ranks the newest state, which has the most commits, and save it. Collective.
 
-        The ranks that have it send their shares to those that lack it. Where their own differ, all take the lowest
-        one's. Nothing is sent where all ranks have just gone back to the same commit.
+        The ranks that have it send a share each to those that lack it. Where their copies differ, all ranks take that
+        of the lowest one. Nothing is sent if all ranks have just gone back to the same commit.
 
         Raises:
-            MismatchError: the ranks' states differ in their attributes, or in the variables of one.
-            TypeError: an attribute that cannot be pickled.
+            MismatchError: the ranks' states have different attributes, or an attribute has different variables.
+            TypeError: an attribute cannot be pickled.
         """
         if not self._is_saved:
-            self.save()  # so that a loss meanwhile can be taken back
+            self.save()  # so that it can be restored if a rank is lost meanwhile
         self._before_sync()
         if world.size() > 1:
             holders, age, are_equal = self._holders()
@@ -236,34 +236,34 @@ class ObjectState(State):
             handlers = {name: self._handler(name) for name in self._names}
             has_taken = exchange.make_equal(handlers, self._arrays, holders, self._refusal, self._broadcast)
             self._commits, self._syncs = divmod(age, _MOST_SYNCS)
-            if is_kept and not has_taken:  # reset callbacks may have changed something since: the copy is the older one
+            if is_kept and not has_taken:  # reset callbacks may have changed something since, so the copy is older
                 self._syncs += 1
                 return
         self._syncs += 1
         self.save()
 
     def reset(self) -> None:
-        """Forget what the attributes know of a step that has failed, and of ranks that are no more."""
+        """Forget what the attributes have kept about a failed step or about lost ranks."""
         for name in self._names:
             self._handler(name).reset()
 
     def _check_copies(self) -> None:
-        """Every attribute has a handler that knows how."""
+        """Do nothing: the handlers can keep every attribute outside the ranks."""
 
     def _to_copy(self) -> Sequence[copies.Piece]:
-        """The state as bytes, in pieces, for a job that keeps its commits outside of its ranks.
+        """Return the state as pieces of bytes, for a job that keeps its commits outside the ranks.
 
         Raises:
-            TypeError: an attribute that cannot be pickled.
+            TypeError: an attribute cannot be pickled.
         """
         handlers = {name: self._handler(name) for name in self._names}
         return exchange.pack(handlers, self._arrays, (self._commits, self._syncs, self._kinds()), self._refusal)
 
     def _from_copy(self, content: memoryview) -> None:
-        """Take over the state from the joined pieces of `to_copy`, and save it.
+        """Load the state from the joined pieces of `to_copy`, and save it.
 
         Raises:
-            MismatchError: that state has other attributes, or other variables.
+            MismatchError: the copy has other attributes or other variables.
         """
         commits, syncs, kinds = exchange.about_in(content)
         if kinds != self._kinds():
@@ -276,28 +276,28 @@ class ObjectState(State):
         self.save()
 
     def _handler_of(self, value: Any) -> StateHandler | None:
-        """A new handler for an attribute; None for what is copied and pickled as a whole."""
+        """Return a new handler for an attribute, or None if it is copied and pickled as a whole."""
         has_both = hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
         return None if isinstance(value, type) or not has_both else StateDictHandler(value)
 
     def _farandole_handlers(self) -> list[StateHandler]:
-        """The handlers of all attributes, for the states of frameworks."""
+        """Return the handlers of all attributes, for the states of frameworks."""
         return [self._handler(name) for name in self._names]
 
     def _handler(self, name: str) -> StateHandler:
-        """The attribute's handler; a new one where it is another object by now."""
+        """Return the attribute's handler, or a new one if the attribute has been replaced by another object."""
         value, last = getattr(self, name), self._handlers.get(name)
         if last is not None and not isinstance(last, _Object) and last.value is value:
             return last
         return self._handler_of(value) or (last if isinstance(last, _Object) else _Object(self, name))
 
     def _holders(self) -> tuple[list[int], int, bool]:
-        """The ranks with the newest state, its age, and whether all are at that commit already.
+        """Return the ranks with the newest state, its age, and whether all ranks are already at that commit.
 
-        Of as many commits the state is newer that was made equal more often: what was saved then may be steps ahead
-        of the commit, to which a rank goes back that has not seen the end of that.
+        Of two states with the same number of commits, the one with more syncs is newer: a sync may save a state that
+        is steps ahead of the commit, while a rank that did not finish the sync goes back to the commit.
 
-        Raises MismatchError where attributes differ.
+        Raises MismatchError if attributes differ.
         """
         kinds = self._kinds()
         mine = [self._commits * _MOST_SYNCS + self._syncs, zlib.crc32(repr(kinds).encode()), self._is_at_commit]
@@ -310,7 +310,7 @@ class ObjectState(State):
         return [rank for rank, age in enumerate(ages) if age == newest], newest, are_equal
 
     def _kinds(self) -> tuple[list[str], list[str]]:
-        """The lines that must be alike on all ranks: attributes, and the parts that these have."""
+        """Return the lines that must be equal on all ranks: the attributes, and the parts of attributes."""
         titles, parts = [], []
         for name in self._names:
             handler = self._handler(name)
@@ -326,7 +326,7 @@ class ObjectState(State):
 
 
 def _difference(of_ranks: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
-    """Of attributes that are not all equal, or else of their parts."""
+    """Describe how the attributes of the ranks differ, or else their parts."""
     titles, parts = zip(*of_ranks, strict=True)
     have_equal_titles = all(each == titles[0] for each in titles)
     lists = parts if have_equal_titles else titles
@@ -355,7 +355,7 @@ _REMEDY = "leave it out of the state and create it in the function, or give it s
 
 
 class _Object(StateHandler):
-    """A `StateHandler` of an attribute that is copied and pickled as a whole."""
+    """A `StateHandler` for an attribute that is copied and pickled as a whole."""
 
     def __init__(self, state: ObjectState, name: str) -> None:
         self._state, self._name = state, name

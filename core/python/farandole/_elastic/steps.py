@@ -1,13 +1,13 @@
-"""Divides the samples that are left of a pass into steps. Pure.
+"""Divides the remaining samples of a pass into steps. Pure.
 
     left samples   [ whole steps: batch_size for each rank ][ short step ][ last step ][ common steps ]
 
 - A whole step takes `batch_size` samples for each rank.
-- The last step takes what is left, shared out evenly, at least one for each rank.
-- Where fewer than one for each rank would be left, the step before is short: it takes one less for each rank.
-- Where that cannot be, since fewer samples than ranks are left or a batch has one sample, all ranks take the same ones.
+- The last step divides the rest evenly, with at least one sample for each rank.
+- If less than one sample for each rank would be left, the step before is short: it takes one less for each rank.
+- If that is impossible, because fewer samples than ranks are left or a batch has one sample, all take the same samples.
 
-So no batch is empty, and all ranks have as many of them.
+So no batch is empty, and all ranks have the same number of batches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a loop over the `left` samples of a pass that are not done."""
+    """The steps of a loop over the `left` samples of a pass that are not done yet."""
 
     left: int
     ranks: int
@@ -27,7 +27,7 @@ class Steps:
 
     @cached_property
     def bounds(self) -> tuple[int, int, int, int]:
-        """How many samples are done after the whole steps, the short one, the last one, and the common ones."""
+        """Return the numbers of samples done after the whole steps, the short, the last and the common steps."""
         whole = self.left // self._full * self._full
         rest = self.left - whole
         if self.drop_last:
@@ -43,7 +43,7 @@ class Steps:
         return whole // self._full + (short > whole) + (last > short) + -(-(common - last) // self.batch_size)
 
     def end(self, number: int) -> int:
-        """The number of samples that are done after step `number`."""
+        """Return the number of samples that are done after step `number`."""
         whole, short, last, common = self.bounds
         number -= whole // self._full
         if number < 0:
@@ -56,11 +56,11 @@ class Steps:
         return min(last + (number + 1) * self.batch_size, common)
 
     def is_common(self, number: int) -> bool:
-        """Returns whether all ranks take the same samples in this step."""
+        """Return whether all ranks take the same samples in this step."""
         return self.end(number) > self.bounds[2]
 
     def places(self, number: int, rank: int) -> range:
-        """The samples of this rank in this step, counted from the first one that is left."""
+        """Return the samples of `rank` in this step, counted from the first remaining one."""
         begin = self.end(number - 1) if number else 0
         if self.is_common(number):
             return range(begin, self.end(number))

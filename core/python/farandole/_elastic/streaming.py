@@ -1,4 +1,4 @@
-"""Bytes of a state from the ranks that have it to those that lack it, through alltoalls with uneven splits.
+"""Sends the bytes of a state from the ranks that have it to those that lack it, in alltoalls with uneven splits.
 
 The state is one range of bytes and travels in pieces. A piece is cut into a stripe for each taker, and a stripe into a
 part of each holder:
@@ -6,7 +6,7 @@ part of each holder:
     piece 1   holders: parts of stripe t -> taker t
     piece 2   holders: likewise                        takers, of piece 1: stripe t -> the other takers
 
-So all holders send as much, and a byte leaves them once, however many take it.
+So all holders send the same amount, and each byte leaves the holders once, whatever the number of takers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from farandole._elastic.handlers import Array, Arrays
 from farandole._runtime.native import core
 from farandole._start import world
 
-_PIECE_BYTES = 12 << 20  # less takes more waits, and more finds no warm memory
+_PIECE_BYTES = 12 << 20  # smaller pieces wait more often, larger ones leave the caches
 
 Range = tuple[int, int]
 """Bytes of the state: the first one, and the one after the last."""
 
 
 def stream_bytes(holders: Sequence[int], takers: Sequence[int], size_bytes: int, content: bytes) -> bytes:
-    """The holders' content, of this size, also on takers, whose own does not count. Collective."""
+    """Return the content of the holders, of `size_bytes`, on all ranks. Collective. Takers' `content` is ignored."""
     room = memoryview(bytearray(size_bytes if world.rank() in takers else content))
 
     def write(begin: int, some: memoryview) -> None:
@@ -42,13 +42,13 @@ def stream_bytes(holders: Sequence[int], takers: Sequence[int], size_bytes: int,
 
 
 def stream_arrays(holders: Sequence[int], takers: Sequence[int], which: Sequence[Array], arrays: Arrays) -> None:
-    """The holders' values, in the takers' arrays, too. Collective."""
+    """Copy the holders' values into the takers' arrays. Collective."""
     joined = _Joined(which, arrays)
     _Stream(holders, takers, joined.read, joined.write).run(joined.layout.size_bytes)
 
 
 def content_of(array: Array, arrays: Arrays) -> memoryview:
-    """The bytes of an array, flat: its own memory, or a copy."""
+    """Return the bytes of an array, flat: its own memory, or a copy."""
     own = arrays.memory(array)
     return arrays.read(array) if own is None else own
 
@@ -63,7 +63,7 @@ class _Stream:
         read: Callable[[int, int], Sequence[memoryview]],
         write: Callable[[int, memoryview], None],
     ) -> None:
-        """Ranks are ascending. read: the given bytes, of a holder; write: bytes of a taker's, from the first one on."""
+        """`holders` and `takers` are in ascending order. Holders call `read`, and takers `write`."""
         self._holders, self._takers, self._read, self._write = holders, takers, read, write
         self._rank = world.rank()
 
@@ -109,13 +109,13 @@ class _Stream:
 
 
 def _cut(whole: Range, count: int, place: int) -> Range:
-    """One of several equal parts."""
+    """Return part `place` of `count` equal parts."""
     begin, size = whole[0], whole[1] - whole[0]
     return begin + size * place // count, begin + size * (place + 1) // count
 
 
 def _alltoall(name: str, sent: dict[int, list[memoryview]]) -> Any:
-    """Start it. `sent`: by receiver, in the order of ranks."""
+    """Start an alltoall. `sent` has what goes to each receiver, in the order of ranks."""
     splits = [sum(map(len, sent.get(rank, ()))) for rank in range(world.size())]
     content = bytearray().join(some for each in sent.values() for some in each)
     memory = (ctypes.c_char * len(content)).from_buffer(content)
@@ -131,11 +131,11 @@ class Layout:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all arrays together."""
+        """Return the size of all arrays together, in bytes."""
         return self._begins[-1]
 
     def segments(self, begin: int, end: int) -> Iterator[tuple[int, Range]]:
-        """The arrays in which these bytes lie, and where in them."""
+        """Yield the arrays that contain these bytes, and the range in each."""
         while begin < end:
             index = bisect_right(self._begins, begin) - 1
             start = self._begins[index]
@@ -150,9 +150,9 @@ class _Joined:
     def __init__(self, which: Sequence[Array], arrays: Arrays) -> None:
         self._which, self._arrays = which, arrays
         self.layout = Layout([arrays.size_bytes(each) for each in which])
-        self._open: tuple[int, memoryview] = -1, memoryview(b"")  # of a holder: the last array, which goes on mostly
-        self._rooms: dict[int, memoryview] = {}  # of a taker: arrays of which some bytes are there
-        self._lacking: dict[int, int] = {}  # how many are not
+        self._open: tuple[int, memoryview] = -1, memoryview(b"")  # of a holder: the last array read
+        self._rooms: dict[int, memoryview] = {}  # of a taker: arrays that have received some of their bytes
+        self._lacking: dict[int, int] = {}  # how many bytes these still lack
 
     def read(self, begin: int, end: int) -> list[memoryview]:
         found = []
