@@ -257,7 +257,8 @@ INTRODUCTION = """\
 # Call paths
 
 These are the functions of ours that a blocking sum passes, from `hvd.allreduce` of the PyTorch plugin to its result.
-The fewer there are, the easier it is to follow a tensor through the code. [The engine](engine.md) explains the first path.
+The fewer there are, the easier it is to follow a tensor through the code. [The engine](engine.md)
+explains the first path.
 
 [call_paths.py](../../core/benchmarks/call_paths.py) writes this page: run it with `--write` after a change to a path.
 It also prints the files and the steps of the functions that are only named here.
