@@ -1,1 +1,1 @@
-"""A process becomes a rank, and ends as one: environment, key exchange, bootstrap, the world's life."""
+"""Makes a process a rank, and ends it as one: environment, key exchange, bootstrap, init and shutdown."""

@@ -1,10 +1,10 @@
-"""Where ranks meet that can tell each other some bytes already, by MPI, say: their hosts, rank 0's address, the key.
+"""Connects ranks that can already exchange some bytes, for example through MPI: hosts, rank 0's address, the key.
 
     every rank                                   exchange 1: host, addresses, whether it has a key file
-    choose one address for each rank             pure, alike everywhere
-    rank 0: listens there, makes the key         exchange 2: the store and the key, or why not
+    choose one address for each rank             pure, with the same result on all ranks
+    rank 0: listens there, makes the key         exchange 2: the store and the key, or the reason of a failure
 
-The key is as secret as the channel of the exchange. With FARANDOLE_KEY_FILE it does not travel.
+The key is as secret as the channel of the exchange. With FARANDOLE_KEY_FILE it is not sent.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ Exchange = Callable[[bytes], list[bytes]]
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """This process's place, and what the core needs to meet the others."""
+    """This process's place, and what the core needs to connect to the other ranks."""
 
     world: environment.World
     store: str = ""
     key: bytes = b""
-    address: str = ""  # where other machines reach this rank; "" where all are on one
-    listener: int = -1  # of rank 0: listens at a store of tcp
+    address: str = ""  # where other machines reach this rank; "" if all ranks are on one machine
+    listener: int = -1  # on rank 0: the descriptor that listens at a tcp store
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A rank's word about itself. An address that the user gave has no prefix length: "10.0.0.7"."""
+    """What a rank says about itself. An address that the user gave has no prefix length: "10.0.0.7"."""
 
     host: str  # for people
-    identity: str  # ranks with equal ones are on one host
+    identity: str  # equal for ranks of one host
     addresses: tuple[str, ...]
     has_key: bool = False  # from FARANDOLE_KEY_FILE
 
 
 def exchange_addresses(rank: int, size: int, launcher: str, key_file: str, exchange: Exchange) -> Rendezvous:
-    """Collective among `size` ranks. key_file: has the job's key; "" where rank 0 makes one and `exchange` carries it.
+    """Exchange addresses and the key among `size` ranks. Collective.
 
-    Raises ValueError, on all ranks, where hosts do not reach each other or some ranks alone have a key file; OSError
-    where rank 0 cannot listen.
+    `key_file` has the job's key; if it is "", rank 0 makes one, and `exchange` sends it. Raises ValueError, on all
+    ranks, if hosts do not reach each other or only some ranks have a key file, and OSError if rank 0 cannot listen.
     """
     if size == 1:
         return Rendezvous(environment.World(launcher=launcher))
@@ -69,7 +69,7 @@ def exchange_addresses(rank: int, size: int, launcher: str, key_file: str, excha
 
 
 def job_on_one_host(exchange: Exchange) -> str:
-    """A name alike on all ranks, and of no other job; "" where they are on several hosts. Collective."""
+    """Return a name that is unique to this job and equal on all ranks, or "" on several hosts. Collective."""
     mine = f"{os.urandom(16).hex()} {this_host.identity()}"
     words = [word.decode().partition(" ") for word in exchange(mine.encode())]
     return words[0][0] if len({identity for _, _, identity in words}) == 1 else ""
@@ -82,15 +82,15 @@ _of_plugins: dict[str, MakeExchange] = {}
 
 
 def register_exchange(launcher: str, make: MakeExchange) -> None:
-    """A plugin knows how ranks that this launcher has started on several hosts tell each other some bytes."""
+    """Register how ranks that `launcher` has started on several hosts exchange some bytes. Plugins call this."""
     _of_plugins[launcher] = make
 
 
 def through_launcher(rank: int, size: int, launcher: str, timeout_s: float) -> Exchange:
-    """Exchange bytes through the launcher that started the ranks on several hosts.
+    """Return the exchange through the launcher that started the ranks on several hosts.
 
-    Raises ValueError where no plugin that knows it is imported, or srun has made no channel. The exchange raises
-    DeadlineError where some ranks do not come in time.
+    Raises ValueError if no imported plugin has registered the launcher, or if srun has made no channel. The exchange
+    raises DeadlineError if some ranks do not come in time.
     """
     if launcher in _of_plugins:
         return _of_plugins[launcher](rank, size, timeout_s)
@@ -99,13 +99,13 @@ def through_launcher(rank: int, size: int, launcher: str, timeout_s: float) -> E
             f"{launcher} started {size} ranks on several hosts: import farandole_torch before init(), since ranks meet "
             "in torch's store there"
         )
-    if launcher == environment.SRUN and "mpi" not in environment.backends():  # an MPI uses up Slurm's PMI-2 itself
+    if launcher == environment.SRUN and "mpi" not in environment.backends():  # MPI needs Slurm's PMI-2 for itself
         return _through_slurm(rank, size, timeout_s)
     return _through_mpi(rank, size, launcher, timeout_s)
 
 
 def _through_slurm(rank: int, size: int, timeout_s: float) -> Exchange:
-    from farandole._start import pmi2, slurm  # others do not need PMI-2, and `import farandole` is to be quick
+    from farandole._start import pmi2, slurm  # only srun needs these, and `import farandole` should be fast
 
     found = environment.pmi2()
     if found is None:
@@ -115,12 +115,12 @@ def _through_slurm(rank: int, size: int, timeout_s: float) -> Exchange:
 
 
 def _through_mpi(rank: int, size: int, launcher: str, timeout_s: float) -> Exchange:
-    # MPI's own start waits for all: nobody can know who is missing.
+    # The start of MPI waits for all ranks, so nobody can know which is missing.
     return key_exchange.through_library(rank, size, launcher, timeout_s, lambda mine: core.exchange(rank, size, mine))
 
 
 def place(rank: int, hosts: Sequence[str], launcher: str) -> environment.World:
-    """A rank's place where rank r is on hosts[r]; hosts are numbered by their lowest rank."""
+    """Return a rank's place, if rank r is on hosts[r]. Hosts are numbered by their lowest rank."""
     on_mine = [other for other, host in enumerate(hosts) if host == hosts[rank]]
     local_rank = on_mine.index(rank)
     level = [host for host in dict.fromkeys(hosts) if hosts.count(host) > local_rank]
@@ -138,9 +138,9 @@ def place(rank: int, hosts: Sequence[str], launcher: str) -> environment.World:
 def choose(offers: Sequence[Offer]) -> list[str]:
     """Choose an address for each rank: the first network of rank 0 in which every other rank has an address.
 
-    Where there is none, hosts are taken to be connected by routers: everybody's first. Addresses that two hosts have,
-    those of containers' bridges, say, lead to neither. Those of 169.254.0.0/16, such as the ones between a host and its
-    management board, look like one network and are none. Raises ValueError.
+    If there is none, routers are assumed to connect the hosts, and each rank's first address is taken. Addresses that
+    two hosts have in common, such as those of container bridges, are ignored. So are those of 169.254.0.0/16, such as
+    the ones between a host and its management board, which look like one network but are not. Raises ValueError.
     """
     usable = [_usable(offer, offers) for offer in offers]
     for rank, found in enumerate(usable):
@@ -169,19 +169,19 @@ def _is_of_a_cable(address: str) -> bool:
 def _are_neighbours(one: str, other: str) -> bool:
     try:
         first, second = ipaddress.ip_interface(one), ipaddress.ip_interface(other)
-    except ValueError:  # a name that the user gave
+    except ValueError:  # a host name that the user gave
         return True
     return first.ip in second.network or second.ip in first.network
 
 
 def _bare(address: str) -> str:
-    """The address in the form of endpoints: "10.0.0.7", "[2001:db8::7]"."""
+    """Return the address as endpoints contain it: "10.0.0.7", "[2001:db8::7]"."""
     alone = address.partition("/")[0]
     return f"[{alone}]" if ":" in alone and not alone.startswith("[") else alone
 
 
 def _check_keys(offers: Sequence[Offer]) -> None:
-    """Raises ValueError where the key would travel for some ranks and be read by others: launchers drop variables."""
+    """Raise ValueError if only some ranks have a key file, for example because the launcher dropped the variable."""
     by_file = [rank for rank, offer in enumerate(offers) if offer.has_key]
     others = [rank for rank, offer in enumerate(offers) if not offer.has_key]
     if by_file and others:
@@ -204,7 +204,7 @@ def _read(text: bytes) -> Offer:
 
 
 def _begin(address: str, has_key: bool) -> tuple[int, bytes]:
-    """Of rank 0: a listener, and what it says of that."""
+    """Start to listen on rank 0. Returns the listener, and the message about it to the other ranks."""
     key = "" if has_key else os.urandom(key_exchange.KEY_BYTES).hex()
     if not address:
         return -1, json.dumps({"store": key_exchange.store_name(), "key": key}).encode()

@@ -1,6 +1,6 @@
-"""MPI communicators, as mpi4py has them: a world of their ranks, and whose ranks they are.
+"""Communicators of mpi4py: makes a world of their ranks, and finds out which ranks they contain.
 
-mpi4py is never imported: whoever hands in a communicator has done so.
+This module never imports mpi4py: a program that passes a communicator has done so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from farandole._api.errors import DeadlineError
 from farandole._start.bootstrap import Exchange
 from farandole._start.key_exchange import ANSWER_S, Reminder, listed
 
-_TAG = 18002  # of our messages in a communicator of the program's
+_TAG = 18002  # of our messages in the program's communicator
 _LONGEST_PAUSE_S = 0.02
 
 
@@ -46,7 +46,7 @@ _USED = ("Get_rank", "Get_size", "Get_group", "Is_inter", "isend", "improbe")
 
 
 def communicator(thing: object) -> Communicator | None:
-    """The thing, where it is a communicator. Raises ValueError for one that holds no group of ranks."""
+    """Return `thing` if it is a communicator, else None. Raises ValueError for one without a group of ranks."""
     if not all(hasattr(thing, name) for name in _USED):
         return None
     if not thing:
@@ -58,17 +58,17 @@ def communicator(thing: object) -> Communicator | None:
 
 
 def exchange_of(comm: Communicator, timeout_s: float) -> Exchange:
-    """The exchange that returns the bytes of every rank of `comm`, by rank. Collective there.
+    """Return an exchange, which returns the bytes of every rank of `comm`, by rank. Collective in `comm`.
 
-    Raises DeadlineError where ranks have not come `timeout_s` from now, on those that have.
+    If a rank has not come `timeout_s` from now, the exchange raises DeadlineError on the others.
     """
     return _Exchange(comm, timeout_s)
 
 
 def ranks_of(comm: Communicator, world: Communicator | None) -> list[int]:
-    """The ranks of `comm`, in its order, numbered as in `world`; None means MPI.COMM_WORLD.
+    """Return the ranks of `comm`, in its order, numbered as in `world` (None: MPI.COMM_WORLD).
 
-    Raises ValueError where one of them is not in `world`.
+    Raises ValueError if one of them is not in `world`.
     """
     if world is None:
         world = cast(Communicator, sys.modules["mpi4py.MPI"].COMM_WORLD)
@@ -80,10 +80,10 @@ def ranks_of(comm: Communicator, world: Communicator | None) -> list[int]:
 
 
 class _Exchange:
-    """Rank 0 collects what all say, and tells it to all; or who is missing, which it alone can know.
+    """Lets rank 0 collect the bytes of all ranks and send them to all, or else the list of the missing ranks.
 
-    By messages between two ranks that are polled: MPI's collective operations do not tell who is missing, and calls of
-    MPI's that wait cannot be interrupted.
+    It uses messages between two ranks, which it polls: collective operations of MPI do not tell which rank is missing,
+    and blocking calls of MPI cannot be interrupted.
     """
 
     def __init__(self, comm: Communicator, timeout_s: float) -> None:
@@ -151,7 +151,7 @@ class _Exchange:
 
 
 class _Receipt:
-    """The next message of a rank."""
+    """A receive of the next message of a rank."""
 
     def __init__(self, comm: Communicator, source: int, requests: list[Request]) -> None:
         self._comm, self._source, self._requests = comm, source, requests
@@ -159,7 +159,7 @@ class _Receipt:
         self.content: Any = None
 
     def is_there(self) -> bool:
-        """Asks once; not to be asked again when it was there."""
+        """Return whether the message is there. Do not call this again after it returned True."""
         if self._receiving is None:
             message = self._comm.improbe(self._source, _TAG)
             if message is None:
@@ -170,4 +170,4 @@ class _Receipt:
         return done
 
 
-_given_up: list[_Exchange] = []  # kept, since MPI may still use the memory of their requests
+_given_up: list[_Exchange] = []  # kept alive, because MPI may still use the memory of their requests

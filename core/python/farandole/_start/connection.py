@@ -1,6 +1,6 @@
-"""A new connection between two processes of a job: first the proof of the key (proof.py), then frames (frames.py).
+"""Connects two processes of a job: first they prove the key (proof.py), then they exchange frames (frames.py).
 
-These functions block. Each reads what it returns and not a byte more, so that another process may go on reading.
+These functions block. Each reads only what it returns, so that another process may go on reading.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from farandole._start.proof import Proof, ProofError
 FAILURES = (OSError, ProofError, FrameError)
 """Raised by these functions if the other end is gone, lacks the key, or does not speak this protocol."""
 PROOF_SECONDS = 5.0  # from the first packet to the end of the proof
-_MOST_CALLERS = 512  # that have not proved themselves
+_MOST_CALLERS = 512  # that have not proved the key yet
 _AGAIN_SECONDS = 0.1  # after a connection that could not be accepted
 _CHUNK = 4096
 
@@ -28,7 +28,7 @@ _CHUNK = 4096
 def connect(
     endpoint: tuple[str, int], key: bytes, silence_s: float = 4.0, seconds: float = PROOF_SECONDS
 ) -> socket.socket:
-    """A connection whose ends have proved the key. `silence_s`: of a lost host; `seconds`: to connect, and to prove."""
+    """Connect, and prove the key, within `seconds` each. A host that is silent for `silence_s` counts as lost."""
     made = socket.create_connection(endpoint, timeout=seconds)
     try:
         sockets.notice_lost_hosts(made, silence_s)
@@ -40,7 +40,7 @@ def connect(
 
 
 def prove(connection: socket.socket, key: bytes, is_listener: bool, seconds: float = PROOF_SECONDS) -> None:
-    """Prove the key to the other end, which proves it to us, in so many seconds. See `Proof.feed`."""
+    """Prove the key to the other end, and let it prove the key to us, within `seconds`. See `Proof.feed`."""
     proof, until = Proof(key, is_listener), time.monotonic() + seconds
     connection.sendall(proof.first())
     while not proof.is_done:
@@ -61,7 +61,7 @@ def hear(connection: socket.socket) -> Message:
 
 
 def hear_bytes(connection: socket.socket, size: int) -> memoryview:
-    """Return bytes that follow a message, which has told how many there are."""
+    """Return the `size` bytes that follow a message, which has announced their number."""
     room = memoryview(bytearray(size))
     at = 0
     while at < size:
@@ -74,19 +74,19 @@ def hear_bytes(connection: socket.socket, size: int) -> memoryview:
 
 @dataclass
 class Acceptor:
-    """Takes in processes of a job that connect to this one: each proves the key and says what it is.
+    """Accepts connections from processes of the job, each of which proves the key and introduces itself.
 
-    `welcome` gets each connection whose other end has proved the key, with its first message, in a thread of its own.
-    The connection is its own, unless it raises OSError, ValueError, or what else comes of a message without sense.
+    `welcome` is called in a new thread for each connection whose other end has proved the key, with its first message.
+    It owns the connection, unless it raises OSError, ValueError, or another error about a malformed message.
     """
 
     key: bytes
     silence_s: float
     welcome: Callable[[socket.socket, Message], None]
-    strangers: set[str] = field(default_factory=set)  # addresses that came with another key
+    strangers: set[str] = field(default_factory=set)  # addresses of callers with another key
 
     def serve(self, listener: socket.socket) -> None:
-        """Accept at this listener, until its `shutdown`."""
+        """Accept connections until the listener is shut down."""
         room = threading.Semaphore(_MOST_CALLERS)
 
         def receive(made: socket.socket, address: str) -> None:
@@ -110,13 +110,13 @@ class Acceptor:
 
 
 def accepted(listener: socket.socket) -> Iterator[tuple[socket.socket, Any]]:
-    """Each connection to it, with its address, until its `shutdown`."""
+    """Yield each connection with its address, until the listener is shut down."""
     while True:
         try:
             found = listener.accept()
         except OSError as error:
             if error.errno == errno.EINVAL:  # shut down
                 return
-            time.sleep(_AGAIN_SECONDS)  # no descriptor is left, for instance
+            time.sleep(_AGAIN_SECONDS)  # for example, no descriptor is left
             continue
         yield found

@@ -1,8 +1,8 @@
-"""How this rank's program ends: what is printed then, what the launcher is told, and ranks that wait in init().
+"""Handles the end of this rank's program: what it prints, and what it tells the launcher and ranks that wait in init().
 
-A rank that fails leaves its job at once, but its process may take seconds to end: frameworks stop threads and free
-memory. Meanwhile the others fail because of it and end sooner. So the launcher goes by what ranks say, not by the order
-in which processes end. Without a launcher of ours nothing is said, and each rank prints what it fails of.
+A rank that fails leaves its job at once, but its process may take seconds to end, while frameworks stop threads and
+free memory. Meanwhile the others fail because of it and end sooner. So the launcher relies on records of the ranks, not
+on the order in which processes end. Under other launchers, nothing is recorded, and each rank prints its own error.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from farandole._runtime.uncaught import Uncaught, sentence_of
 from farandole._start.environment import OURS, World, discover, shows_details, status_file
 from farandole._start.rank_records import RankRecords
 
-# Exceptions that would come again in the next epoch of an elastic job, so that they end it.
+# Exceptions that would come again in the next epoch of an elastic job, so they end it.
 _MISTAKES = (
     *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError),
     *(SyntaxError, TypeError, ValueError, MembershipError),
 )
 
 
-_FIRST_EPOCH = 1 << 32  # more worlds than a process joins otherwise
+_FIRST_EPOCH = 1 << 32  # more worlds than a process joins without elastic training
 
 
 class _Teller:
-    """Writes the record of the rank that this process is."""
+    """Writes the record of this process's rank."""
 
     def __init__(self) -> None:
         self.records: RankRecords | None = None
         self.rank = 0
-        self.pid = 0  # a forked child says nothing
+        self.pid = 0  # a forked child writes nothing
         self.members: Sequence[int] = ()  # the records of the ranks of this world, in the order of their ranks
-        self.world = 1  # the number of the one that this rank joins next, for the records
-        self.lost: tuple[int, str] | None = None  # the record of the rank whose end has ended the last world, and why
-        self.late: tuple[int, bool] | None = None  # of the one that others waited for in vain; it waits in turn
+        self.world = 1  # number of the world that this rank joins next, for the records
+        self.lost: tuple[int, str] | None = None  # the rank (by its record) whose end has ended the last world, and why
+        self.late: tuple[int, bool] | None = None  # for which others waited in vain, and whether it waits in turn
         self.plain_hook = self.first_hook = sys.excepthook
-        self.is_inside = False  # the hook
-        self.leave: Callable[[], None] = lambda: None  # the world
+        self.is_inside = False  # whether the hook is running
+        self.leave: Callable[[], None] = lambda: None  # leaves the world
 
     def hook(self) -> None:
-        """Be told of exceptions that nobody catches, before whoever was told until now."""
+        """Install a hook for uncaught exceptions, which runs before the existing one."""
         if sys.excepthook != self.on_exception:
             self.plain_hook, sys.excepthook = sys.excepthook, self.on_exception
 
@@ -60,23 +60,23 @@ class _Teller:
         if path and world.launcher == OURS:
             with suppress(
                 OSError, ValueError
-            ):  # in a container that does not see the launcher: it goes by what it sees
+            ):  # in a container that does not see the launcher, which then relies on what it sees itself
                 self.records = RankRecords.open(path)
 
     @property
     def is_here(self) -> bool:
-        """False in a forked child."""
+        """Return False in a forked child."""
         return os.getpid() == self.pid
 
     def say(self, error: BaseException | None, because_of: int | None = None, awaited: bool = False) -> None:
-        """The program ends, by this exception, or at the interpreter's end."""
+        """Record that the program ends by this exception, or with the interpreter."""
         if self.records is not None and self.is_here:
             self.records.part(self.rank, error is not None, because_of, isinstance(error, _MISTAKES), awaited)
 
     def note_lost(self) -> None:
-        """Look whose end, or absence, has ended the world.
+        """Note which rank's end or absence has ended the world.
 
-        A rank looks before it asks who tells: a rank that ends later may blame this one already.
+        A rank does this before it asks who tells, because a rank that ends later may already blame this one.
         """
         if found := core.lost_rank():
             rank, why = found
@@ -92,14 +92,14 @@ class _Teller:
         return self.lost[0] if self.lost else None
 
     def who_tells(self, *things: str) -> list[int]:
-        """The rank that tells the user each of them: the first that asks."""
+        """Return, for each thing, the rank that tells the user about it: the first that asked."""
         if self.records is not None:
             with suppress(OSError):  # the launcher has died
                 return self.records.who_tells(self.rank, things)
         return [self.rank for _ in things]
 
     def on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if self.is_inside:  # a later hook, which init() has found in our place, hands on to us
+        if self.is_inside:  # a later hook, which init() found in place of ours, calls this one
             self.first_hook(kind, error, trace)
             return
         self.is_inside = True
@@ -111,8 +111,8 @@ class _Teller:
             self.leave_before_threads_end()
 
     def leave_before_threads_end(self) -> None:
-        """Before `atexit` the interpreter joins its threads, perhaps for ever, while the other ranks wait for us."""
-        with suppress(RuntimeError):  # it joins them already
+        """Leave the world before the interpreter joins its threads, which may take for ever while other ranks wait."""
+        with suppress(RuntimeError):  # the interpreter is already joining them
             getattr(threading, "_register_atexit", atexit.register)(self.leave)  # the last one is called first
 
     def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -122,7 +122,7 @@ class _Teller:
             self._begin_late()
         is_interrupted = issubclass(kind, KeyboardInterrupt)
         if is_interrupted and self.records is not None and self.rank != 0 and not shows_details():
-            self.say(error, because_of=self.lost_rank)  # one traceback tells where Ctrl-C met the ranks
+            self.say(error, because_of=self.lost_rank)  # one traceback shows where Ctrl-C interrupted the ranks
             return
         if is_interrupted or self.plain_hook is not sys.__excepthook__ or shows_details() or not self.is_here:
             self.say(error, because_of=self.lost_rank)
@@ -137,19 +137,19 @@ class _Teller:
             self.print(f"farandole: rank {self.rank} stops{uncaught.where}: {self.lost[1]}\n")
 
     def _begin_late(self) -> None:
-        """The program fails before init(). Only a process that the launcher itself has started is the rank."""
+        """Handle a failure before init(). Only a process that the launcher itself has started is the rank."""
         with suppress(ValueError):
             world = discover()
             if world.launcher == OURS and _leads_its_session():
                 self.begin(world)
 
     def tell(self, uncaught: Uncaught, error: BaseException) -> None:
-        """Of the ranks that fail of one mistake one shows its traceback; another says where, if that is elsewhere."""
-        text = uncaught.text  # takes longer than to ask, so that the line of another comes after it mostly
+        """Print the traceback on one of the ranks with the same mistake, and on the others only a different line."""
+        text = uncaught.text  # slower than asking, so another rank's line usually comes after it
         first, why, place = self.who_tells(uncaught.mistake, uncaught.reason, uncaught.reason + uncaught.where)
         late, waits_too = self.awaited(uncaught.error)
         if waits_too and self.records is not None:
-            first, why = late, late  # it raises the same, and its line is the one to show
+            first, why = late, late  # that rank raises the same error, and its line is the one to show
         if self.lost is None and first == self.rank and late != self.rank:
             self.say(error, because_of=late, awaited=not waits_too)
         else:
@@ -161,7 +161,7 @@ class _Teller:
             self.print(f"farandole: rank {self.rank} stops{uncaught.where}{reason}\n")
 
     def awaited(self, error: BaseException) -> tuple[int, bool]:
-        """The rank for which others waited in vain, by an error about that, and whether it waits in turn."""
+        """Return the rank for which this error says others waited in vain, and whether it waits in turn."""
         return self.late if self.late and isinstance(error, DeadlineError) else (self.rank, False)
 
     def print(self, text: str) -> None:
@@ -169,9 +169,9 @@ class _Teller:
 
 
 def _leads_its_session() -> bool:
-    """Whether this process was started in a session of its own, as the launcher starts ranks; not one of its children.
+    """Return whether this process leads its session, as a rank that the launcher started does; its children do not.
 
-    Programs through which a rank may be started, such as numactl and most shells, are replaced by it.
+    Programs that start a rank, such as numactl and most shells, are replaced by it.
     """
     return os.getsid(0) == os.getpid()
 
@@ -180,13 +180,13 @@ _teller = _Teller()
 
 
 def at_import() -> None:
-    """Farandole is imported, perhaps by a rank."""
+    """Install the hook when Farandole is imported, perhaps by a rank."""
     if _leads_its_session():
         _teller.hook()
 
 
 def before_init(world: World, leave: Callable[[], None]) -> None:
-    """This process is about to join the world that its launcher told it of, and will leave it by this function."""
+    """Note that this process is about to join the launcher's world, which `leave` will leave."""
     _teller.leave = leave
     _teller.begin(world)
     if _teller.pid:
@@ -194,7 +194,7 @@ def before_init(world: World, leave: Callable[[], None]) -> None:
 
 
 def after_init() -> None:
-    """This process has joined its world."""
+    """Record that this process has joined its world."""
     _teller.lost = _teller.late = None
     if _teller.records is not None:
         _teller.records.join(_teller.rank, _teller.world)
@@ -202,20 +202,20 @@ def after_init() -> None:
 
 
 def enter_epoch(members: Sequence[int], number: int) -> None:
-    """The next world has these members of the job, which keep the records of the ranks that they had at the start.
+    """Note the members of the next world, whose records stay those of the ranks that they had at the start.
 
-    `number`: of the epoch. A member may have missed worlds that others have been in, so that counting would not do.
+    `number` is that of the epoch: a member may have missed worlds, so worlds cannot be counted.
     """
     _teller.members, _teller.world = members, _FIRST_EPOCH + number
 
 
 def before_shutdown() -> None:
-    """This process is about to leave its world; its program may go on."""
+    """Note that this process is about to leave its world, while its program may go on."""
     _teller.note_lost()
 
 
 def raised(error: BaseException) -> None:
-    """The function of `farandole.run` raised: its caller shows the exception, so nothing is printed here."""
+    """Record an exception of the function of `farandole.run`. Its caller shows it, so nothing is printed here."""
     if _teller.pid:
         _teller.note_lost()
         late, waits_too = _teller.awaited(error)
@@ -227,13 +227,13 @@ def raised(error: BaseException) -> None:
 
 
 def at_exit() -> None:
-    """The interpreter ends."""
+    """Record that the interpreter ends."""
     _teller.note_lost()
     _teller.say(None, because_of=_teller.lost_rank)
 
 
 def look_for_the_ended() -> None:
-    """Raises PeerLostError where a rank's process has ended before it was in the world that this one waits for."""
+    """Raise PeerLostError if a rank's process has ended before it joined the world that this one waits for."""
     records = _teller.records
     if records is None:
         return
@@ -247,7 +247,7 @@ def look_for_the_ended() -> None:
 
 
 def _speaks_of(lost: tuple[int, str], error: BaseException) -> bool:
-    """Returns whether the error says no more than that. A MembershipError also says what to do."""
+    """Return whether the error only reports this loss. A MembershipError also says what to do."""
     if isinstance(error, MembershipError):
         return False
     return isinstance(error, PeerLostError) or lost[1] in sentence_of(error)

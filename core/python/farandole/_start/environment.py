@@ -1,7 +1,7 @@
-"""Finds this process's rank in the environment, which no other Python file of this package reads.
+"""Finds this process's rank in the environment. No other Python file of this package reads the environment.
 
-A launcher (`farandole run`, torchrun, mpirun) tells each process its place through variables. The first one in
-the table below whose variables are there is believed; without any, the process is a world of its own.
+A launcher (`farandole run`, torchrun, mpirun) tells each process its place through variables. The first launcher of
+the table below whose variables are set counts. Without any, the process is a world of one rank.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_SECONDS = 1e9  # as in the core
 
 @dataclass(frozen=True)
 class World:
-    """A process's place, and where its peers are met."""
+    """A process's place, and where it meets its peers."""
 
     rank: int = 0
     size: int = 1
@@ -36,18 +36,18 @@ class World:
     local_size: int = 1
     cross_rank: int = 0  # among the processes with this local_rank, one per host
     cross_size: int = 1
-    store: str = ""  # "unix:<abstract name>" or "tcp:<host>:<port>"; "" in a world of one, and where MPI has to tell it
-    key_file: str = ""  # path of the job's 32 secret bytes; "" where the key must be exchanged first
-    launcher: str = ""  # that set the variables; "" where none did
-    joins: int = -1  # the number of this process in an elastic job that runs already; its place is provisional then
+    store: str = ""  # "unix:<abstract name>" or "tcp:<host>:<port>"; "" in a world of one, or if MPI must exchange it
+    key_file: str = ""  # path of the job's 32 secret bytes; "" if the key must be exchanged first
+    launcher: str = ""  # that set the variables; "" for none
+    joins: int = -1  # number of this process in a running elastic job that it joins; its place is provisional then
 
 
 @dataclass(frozen=True)
 class _Launcher:
-    """The variables of one launcher. An empty name: the launcher has no such variable, and the job is on one host."""
+    """The variables of one launcher. An empty name means that it has no such variable, and the job is on one host."""
 
     title: str
-    markers: tuple[tuple[str, ...], ...]  # believed when all variables of one of these are there
+    markers: tuple[tuple[str, ...], ...]  # the launcher counts if all variables of one of these are set
     rank: str
     size: str
     local_rank: str
@@ -84,13 +84,13 @@ _OPEN_MPI = _Launcher(
 )
 _MPICH = _Launcher(
     title="MPICH's mpiexec",
-    markers=(("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),),  # Slurm has a PMI, too
+    markers=(("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),),  # Slurm also sets the first two
     rank="PMI_RANK",
     size="PMI_SIZE",
     local_rank="MPI_LOCALRANKID",
     local_size="MPI_LOCALNRANKS",
 )
-# mpirun and torchrun may themselves be started by srun, so that it comes last.
+# srun comes last, because it may start mpirun or torchrun.
 _SRUN = _Launcher(
     title=slurm.TITLE,
     markers=((slurm.NUM_TASKS, "SLURM_PROCID", "SLURM_STEP_ID"),),
@@ -100,7 +100,7 @@ _SRUN = _Launcher(
     local_size=slurm.TASKS_PER_NODE,
 )
 _LAUNCHERS = (_FARANDOLE, _TORCHRUN, _OPEN_MPI, _MPICH, _SRUN)
-# Backends whose library a package of the index has: the package's module, the file in its folder.
+# Backends whose library is in a package of the index: the package's module, and the file in its folder.
 _PACKAGES = {
     "gloo": ("farandole_gloo", "libfarandole_gloo.so"),
     "nccl": ("nvidia.nccl", "lib/libnccl.so.2"),
@@ -115,12 +115,12 @@ _RENDEZVOUS = frozenset(
 
 
 def discover(environ: Mapping[str, str] | None = None) -> World:
-    """This process's place according to its environment; a world of one where no launcher is found.
+    """Return this process's place according to the environment: a world of one if no launcher is found.
 
     Raises:
-        ValueError: variables that are missing, are no numbers or contradict each other, with name, value and who sets
-            them; a job of torchrun on several hosts; a missing key file where one is required; one of several processes
-            of a launcher that is not read.
+        ValueError: variables are missing, are not numbers or contradict each other (the message has their names, values
+            and launcher); torchrun started the job on several hosts; a required key file is missing; or the process is
+            one of several of a launcher that Farandole does not read.
     """
     environ = os.environ if environ is None else environ
     if (found := _started(environ)) is not None:
@@ -149,7 +149,7 @@ def _two_launchers(environ: Mapping[str, str], launcher: _Launcher) -> str:
 
 
 def is_a_rank() -> bool:
-    """Returns whether a launcher has started this process as one of several."""
+    """Return whether a launcher has started this process as one of several."""
     try:
         found = _started(os.environ)
     except ValueError:
@@ -158,35 +158,35 @@ def is_a_rank() -> bool:
 
 
 def doubt(world: World) -> str:
-    """A warning for a process that is alone, although variables speak of several; "" for others."""
+    """Return a warning if the process is alone although variables suggest several, else ""."""
     if world.launcher:
         return ""
     return slurm.doubt(os.environ) or other_launchers.perhaps_one_of_several(os.environ)
 
 
 def discover_or_given(rank: int, size: int, job: Callable[[], str]) -> World:
-    """A process's place, by a launcher's variables, else as `size` ranks of one job were told it; see `given`.
+    """Return the place from a launcher's variables, or else from the arguments; see `given`.
 
-    Raises ValueError: like `discover`, numbers that cannot be right, or FARANDOLE_REQUIRE_KEY.
+    Raises ValueError like `discover` and `given`.
     """
     found = _started(os.environ)
     return found or (given(rank, size, job()) if size > 1 else World())
 
 
 def given(rank: int, size: int, job: str) -> World:
-    """The place of one of `size` ranks. `job`: its name, alike on all of them; "" where they are on several hosts.
+    """Return the place of a rank of `size`. `job` is a name that is equal on all ranks, or "" on several hosts.
 
-    Raises ValueError: numbers that cannot be right, or FARANDOLE_REQUIRE_KEY.
+    Raises ValueError for impossible numbers, or if FARANDOLE_REQUIRE_KEY is set.
     """
     if not 0 <= rank < size:
         raise ValueError(f"rank {rank} of {size} cannot be right: 0 <= rank < size")
-    on_this_host = (rank, size) if job else (0, 1)  # else the ranks find out who is where
+    on_this_host = (rank, size) if job else (0, 1)  # otherwise the ranks find out their hosts
     world = World(rank, size, *on_this_host, launcher=GIVEN)
     return _others_rendezvous({**os.environ, "FARANDOLE_JOB_ID": job}, world)
 
 
 def without_launchers() -> dict[str, str]:
-    """A copy of the environment in which no launcher is found, for processes that are to be started anew."""
+    """Return a copy of the environment without any launcher's variables, for new processes."""
     places = {
         name
         for each in _LAUNCHERS
@@ -197,21 +197,21 @@ def without_launchers() -> dict[str, str]:
 
 
 def tell_horovods_readers(world: World) -> None:
-    """Sets HOROVOD_RANK and its like for this process, where a launcher or the program has told it its place.
+    """Set HOROVOD_RANK and the like, if a launcher or the program has told this process its place.
 
-    Also where an earlier world of this process, or of the one that started it, has set them.
+    They are also set if an earlier world of this process, or of its parent, has set them.
     """
     if world.launcher or MARK in os.environ:
         os.environ.update(horovod_variables(vars(world), os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname()))
 
 
 def start_timeout_s() -> float:
-    """FARANDOLE_START_TIMEOUT, in seconds: how long init waits for the other ranks. Raises ValueError."""
+    """Return FARANDOLE_START_TIMEOUT, the seconds that init waits for the other ranks. Raises ValueError."""
     return _seconds("FARANDOLE_START_TIMEOUT", "120")
 
 
 def silence_timeout_s() -> float:
-    """When a host that says nothing counts as lost: FARANDOLE_SILENCE_TIMEOUT. Raises ValueError."""
+    """Return FARANDOLE_SILENCE_TIMEOUT, the seconds after which a silent host counts as lost. Raises ValueError."""
     return sockets.silence_timeout_s(os.environ)
 
 
@@ -230,72 +230,72 @@ def _seconds(name: str, default: str) -> float:
 
 
 def membership() -> str:
-    """The socket at which the launcher of an elastic job decides about its ranks: FARANDOLE_MEMBERSHIP; "" for none."""
+    """Return FARANDOLE_MEMBERSHIP, the socket of the launcher that decides the epochs of an elastic job, or ""."""
     return os.environ.get("FARANDOLE_MEMBERSHIP", "")
 
 
 def commits() -> str:
-    """The folder that keeps the commits of an elastic job; "" if nothing outside of the ranks does."""
+    """Return FARANDOLE_COMMITS, the folder for the commits of an elastic job, or ""."""
     return os.environ.get("FARANDOLE_COMMITS", "")
 
 
 def address() -> str:
-    """FARANDOLE_ADDRESS, the address at which other hosts reach this rank; "" if it is unset."""
+    """Return FARANDOLE_ADDRESS, the address at which other hosts reach this rank, or ""."""
     return os.environ.get("FARANDOLE_ADDRESS", "")
 
 
 def pmi2() -> tuple[int, str] | None:
-    """Slurm's PMI-2: the number of its socket in this process, and its name of the step; None where there is none."""
+    """Return the descriptor of Slurm's PMI-2 socket and the name of the step, or None without PMI-2."""
     descriptor, job = (os.environ.get(name, "") for name in ("PMI_FD", "PMI_JOBID"))
     return (int(descriptor), job) if descriptor.isdecimal() and job else None
 
 
 def status_file() -> str:
-    """Path of the records of ranks, FARANDOLE_STATUS_FILE; "" where `farandole run` has not started this process."""
+    """Return FARANDOLE_STATUS_FILE, the path of the ranks' records, or "" without `farandole run`."""
     return os.environ.get("FARANDOLE_STATUS_FILE", "")
 
 
 def given_key_file() -> str:
-    """Path of the job's key, FARANDOLE_KEY_FILE; "" where it is not set. `key_file` may ask for it."""
+    """Return FARANDOLE_KEY_FILE, the path of the job's key, or "". Unlike `key_file`, this never raises."""
     return os.environ.get("FARANDOLE_KEY_FILE", "")
 
 
 def flight_recorder() -> str:
-    """The folder for recordings of operations, or "0" for none; by default a folder of this user."""
+    """Return the folder for flight recorders, by default one of this user, or "0" for none."""
     return os.environ.get("FARANDOLE_FLIGHT_RECORDER", "")
 
 
 def log_level() -> str:
-    """The level of FARANDOLE_LOG_LEVEL, as Python's logging names it; WARNING where it is not set."""
+    """Return the level of FARANDOLE_LOG_LEVEL, as Python's logging names it; WARNING by default."""
     level = os.environ.get("FARANDOLE_LOG_LEVEL", "").upper()
     return level if level in ("ERROR", "INFO", "DEBUG") else "WARNING"
 
 
 def shows_details() -> bool:
-    """FARANDOLE_LOG_LEVEL is info or debug: tracebacks are shown that repeat another rank's failure."""
+    """Return whether to show tracebacks that repeat another rank's failure: FARANDOLE_LOG_LEVEL is info or debug."""
     return log_level() in ("INFO", "DEBUG")
 
 
 def checks_parameters() -> bool:
-    """Returns whether the ranks compare their parameters in the first step: FARANDOLE_CHECK_PARAMETERS."""
+    """Return whether the ranks compare their parameters in the first step: FARANDOLE_CHECK_PARAMETERS."""
     return _switch("FARANDOLE_CHECK_PARAMETERS", "1")
 
 
 def backends() -> list[str]:
-    """The list of FARANDOLE_BACKEND; empty where the core decides."""
+    """Return the list of FARANDOLE_BACKEND, which is empty if the core decides."""
     return [name.strip() for name in os.environ.get("FARANDOLE_BACKEND", "").split(",") if name.strip()]
 
 
 def test_launcher(ranks: int) -> list[str]:
-    """The command that starts the ranks of tests: FARANDOLE_TEST_LAUNCHER, `mpirun -n {ranks}`; [] for our launcher."""
+    """Return the command that starts the ranks of tests (FARANDOLE_TEST_LAUNCHER), or [] for our launcher."""
     return [word.format(ranks=ranks) for word in shlex.split(os.environ.get("FARANDOLE_TEST_LAUNCHER", ""))]
 
 
 def find_libraries(wanted: Sequence[str] | None = None) -> None:
-    """Sets FARANDOLE_NCCL_LIB and FARANDOLE_GLOO_LIB to the libraries of installed packages.
+    """Set FARANDOLE_NCCL_LIB and FARANDOLE_GLOO_LIB to the libraries of installed packages.
 
-    These are nvidia-nccl-cu12 or -cu13, and farandole-gloo. A variable that is set stays, and so does one whose backend
-    is not among those `wanted`, by default those of FARANDOLE_BACKEND.
+    The packages are nvidia-nccl-cu12 or -cu13, and farandole-gloo. Variables that are already set stay, and only those
+    of the backends in `wanted` are set, by default those of FARANDOLE_BACKEND.
     """
     for backend, (package, file) in _PACKAGES.items():
         variable = f"FARANDOLE_{backend.upper()}_LIB"
@@ -306,31 +306,31 @@ def find_libraries(wanted: Sequence[str] | None = None) -> None:
 
 
 def _folders_of(package: str) -> list[Path]:
-    """The folders of a package, which is not imported; none where it is not installed."""
+    """Return the folders of a package without importing it, or none if it is not installed."""
     try:
         found = importlib.util.find_spec(package)
-    except ModuleNotFoundError:  # one that it lies in is missing
+    except ModuleNotFoundError:  # its parent package is missing
         return []
     return [Path(folder) for folder in (found.submodule_search_locations if found else None) or ()]
 
 
 def cuda_driver() -> str:
-    """The name or path of the CUDA driver's library: FARANDOLE_CUDA_DRIVER."""
+    """Return FARANDOLE_CUDA_DRIVER, the name or path of the CUDA driver's library."""
     return os.environ.get("FARANDOLE_CUDA_DRIVER") or "libcuda.so.1"
 
 
 def timeline() -> str:
-    """FARANDOLE_TIMELINE, the file to record a timeline in from `init` on; "" for none."""
+    """Return FARANDOLE_TIMELINE, the file to record a timeline in from `init` on, or ""."""
     return os.environ.get("FARANDOLE_TIMELINE", "")
 
 
 def marks_cycles() -> bool:
-    """Returns whether that also marks what was agreed on together: FARANDOLE_TIMELINE_MARK_CYCLES=1."""
+    """Return whether the timeline marks what was negotiated together: FARANDOLE_TIMELINE_MARK_CYCLES."""
     return _switch("FARANDOLE_TIMELINE_MARK_CYCLES", "0")
 
 
 def _switch(name: str, default: str) -> bool:
-    """Raises ValueError for another word than 0 and 1."""
+    """Return whether a variable is 1. Raises ValueError for anything but 0 and 1."""
     text = os.environ.get(name) or default
     if text not in ("0", "1"):
         raise ValueError(f"{name}={text!r} is not understood; allowed: 0 or 1")
@@ -359,7 +359,7 @@ def _place(environ: Mapping[str, str], launcher: _Launcher) -> World:
 
 
 def _place_by_older_torch(environ: Mapping[str, str], size: int, rank: int) -> World:
-    """The launchers before torchrun say LOCAL_RANK alone; it equals RANK where there is one host."""
+    """Return the place under launchers before torchrun, which set only LOCAL_RANK; on one host it equals RANK."""
     local_rank = _number(environ, _TORCHRUN, _TORCHRUN.local_rank)
     if local_rank != rank:
         raise ValueError(
@@ -430,7 +430,7 @@ def _others_rendezvous(environ: Mapping[str, str], world: World) -> World:
 
 
 def key_file(launcher: str) -> str:
-    """FARANDOLE_KEY_FILE, else ""; ValueError where FARANDOLE_REQUIRE_KEY asks for it, which `launcher` hands out."""
+    """Return FARANDOLE_KEY_FILE, or "". Raises ValueError if FARANDOLE_REQUIRE_KEY demands a key from `launcher`."""
     return _key_file(os.environ, launcher)
 
 
@@ -445,7 +445,7 @@ def _key_file(environ: Mapping[str, str], launcher: str) -> str:
 
 
 def _identity(environ: Mapping[str, str], world: World) -> list[str]:
-    """Words that all ranks of the job share and that no other job of this user on this host has."""
+    """Return words that all ranks of the job share and no other job of this user on this host has."""
     if "FARANDOLE_JOB_ID" in environ:
         return ["job", environ["FARANDOLE_JOB_ID"]]
     if world.launcher == _TORCHRUN.title:
@@ -461,18 +461,18 @@ def _identity(environ: Mapping[str, str], world: World) -> list[str]:
 
 
 def _launching_process() -> tuple[str, str]:
-    """Process id and start time of the launcher's process on this host, the ancestor that all ranks share."""
+    """Return process id and start time of the launcher's process on this host, the common ancestor of all ranks."""
     direct = ancestor = os.getppid()
     while ancestor > 1:
         name, parent, start = _process(ancestor)
-        if name.startswith("hydra_pmi_prox"):  # a shell may stand between it and us
+        if name.startswith("hydra_pmi_prox"):  # a shell may be between it and this process
             return str(ancestor), start
         ancestor = parent
     return str(direct), _process(direct)[2]
 
 
 def _process(pid: int) -> tuple[str, int, str]:
-    """Name, parent and start time (clock ticks after boot) of a process."""
+    """Return name, parent and start time (in clock ticks after boot) of a process."""
     name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
     fields = rest.split()
     return name, int(fields[1]), fields[19]
@@ -480,7 +480,7 @@ def _process(pid: int) -> tuple[str, int, str]:
 
 @contextmanager
 def environment_default(name: str, value: str) -> Iterator[None]:
-    """The variable has this value inside, where the user has set none: for libraries that read it while they load."""
+    """Set a variable inside the context, unless the user has set it, for libraries that read it while they load."""
     if name in os.environ:
         yield
         return

@@ -1,4 +1,4 @@
-"""The file of this rank's flight recorder: where it is, and what is removed when.
+"""The file of this rank's flight recorder: where it is, and when files are removed.
 
 The core writes it (core/src/operation/flight_recorder.h has the layout), and observe/recorders.py reads it.
 """
@@ -18,7 +18,7 @@ from farandole.observe import recorders
 from farandole.observe.processes import is_alive
 from farandole.observe.records import Recording, State
 
-# Of processes that are dead: so long, and so many files.
+# Limits for the files of dead processes: their age, and their number.
 _KEPT_NS = 3600 * 10**9
 _KEPT_FILES = 64
 
@@ -27,21 +27,21 @@ _KEPT_FILES = 64
 class FlightFile:
     """The recording of this rank in one epoch."""
 
-    path: str  # "": nothing is recorded
+    path: str  # "" if nothing is recorded
     run: str  # the name of the job, equal on all its ranks
     epoch: int
 
 
 def prepare(size: int, key: bytes, epoch: int) -> FlightFile:
-    """Choose the file for a world of this process, and make room for it.
+    """Choose the file for a world of this process, and remove old ones.
 
-    A process has one file: that of the epoch before says nothing that matters any more. A world of one rank, which
-    waits for nobody, has none.
+    A process has only one file: that of the epoch before is not needed any more. A world of one rank has none, because
+    it waits for nobody.
 
     Args:
-        size: of the world.
-        key: the secret of the job's ranks, which the name of the job does not reveal; its launcher knows it, too.
-        epoch: of an elastic job: the number of the world.
+        size: number of ranks of the world.
+        key: the job's key, which the launcher also knows. The name of the job does not reveal it.
+        epoch: number of the world in an elastic job.
     """
     run = recorders.name_of_job(key)
     folder = _folder()
@@ -68,14 +68,14 @@ def prepare(size: int, key: bytes, epoch: int) -> FlightFile:
 
 
 def remove_if_all_have_left(ours: FlightFile) -> None:
-    """Remove the files of an epoch that all ranks have left in good order, and of earlier ones. Call it after leaving.
+    """Remove the files of an epoch, and of earlier ones, once all ranks have left in good order. Call it after leaving.
 
-    Each rank has noted its own end before it looks, so at least the last one sees all. Other files stay for readers.
+    Each rank records its own end before it looks, so at least the last one sees all. Other files stay for readers.
     """
     if not ours.path:
         return
     files = _files_of(Path(ours.path).parent, ours.run)
-    # One with a later epoch is of the job that goes on, or dead: of a job that had the same key before.
+    # A file with a later epoch belongs to the job that goes on, or to a dead process of an earlier job with this key.
     later = {path: found for path, found in files.items() if found.epoch > ours.epoch}
     if any(map(is_alive, later.values())):
         return
@@ -100,7 +100,7 @@ def _files_of(folder: Path, run: str = "") -> dict[Path, Recording]:
 
 
 def _make(folder: Path) -> None:
-    """Create the folder. Refuses one of another user, who could read the recordings."""
+    """Create the folder. Refuse a folder of another user, who could read the recordings."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(0o700)
     found = folder.lstat()
@@ -109,10 +109,10 @@ def _make(folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the files of processes that died long ago, and of the others that are dead the oldest.
+    """Remove the files of processes that died long ago, and the oldest of other dead processes.
 
-    So jobs that end badly one after the other do not fill the file system. A time in the future is of before the
-    machine's last start.
+    So a series of jobs that fail does not fill the file system. A time in the future was recorded before the machine's
+    last start.
     """
     _remove_unfinished(folder)
     now_ns = time.monotonic_ns()
@@ -124,7 +124,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _remove_unfinished(folder: Path, run: str = "") -> None:
-    """Remove the files of processes that were killed before they had written a header that can be read."""
+    """Remove the files of processes that were killed before they had written a readable header."""
     found = recorders.paths([folder], run)
     for path in set(found) - recorders.outlines(found).keys():
         pid = path.stem.rpartition(".")[2]

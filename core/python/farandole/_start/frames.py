@@ -1,7 +1,7 @@
-"""Frames between the processes of a job: messages, the output of ranks, and the function that ranks call.
+"""Frames between processes of a job: messages, output of ranks, and the function that ranks call.
 
-A frame is a length, a kind and a content. Messages are JSON. A reader passes over everything before the greeting of an
-agent, which the start files of a shell may print. Pure.
+A frame has a length, a kind and a content. Messages are JSON. A reader skips everything before the greeting of an
+agent, because the start files of a shell may print text. Pure.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 GREETING = b"\n\0farandole-agent\0\n"
 MOST_NOISE_BYTES = 1 << 18
-MOST_BYTES = 1 << 26  # of a frame: a job's message holds the whole environment
+MOST_BYTES = 1 << 26  # of a frame; the message that starts a job contains the whole environment
 _HEAD = struct.Struct("!IB")
 HEAD_BYTES = _HEAD.size
 _OUTPUT_HEAD = struct.Struct("!IB")
 _MESSAGE, _OUTPUT = 1, 2
 STDOUT, STDERR, OUTCOME = 0, 1, 2  # the pipes of a rank
-CALL = 3  # the function that ranks call, with its arguments: for an agent
+CALL = 3  # the function that ranks call, and its arguments, sent to an agent
 
 
 class FrameError(ValueError):
@@ -29,7 +29,7 @@ class FrameError(ValueError):
 
 @dataclass(frozen=True)
 class Output:
-    """A piece of what a rank has written, or of the function."""
+    """A piece of a rank's output, or of the function."""
 
     rank: int
     pipe: int
@@ -41,18 +41,18 @@ Message = dict[str, Any]
 
 
 def message(kind: str, **content: Any) -> bytes:
-    """The frame of a message."""
+    """Return the frame of a message."""
     text = json.dumps({"kind": kind, **content}).encode()
     return _HEAD.pack(len(text), _MESSAGE) + text
 
 
 def output(rank: int, pipe: int, data: bytes) -> bytes:
-    """The frame of a piece of output."""
+    """Return the frame of a piece of output."""
     return _HEAD.pack(_OUTPUT_HEAD.size + len(data), _OUTPUT) + _OUTPUT_HEAD.pack(rank, pipe) + data
 
 
 def size_of(head: bytes) -> int:
-    """The size of the message that follows this head. Raises FrameError where none does."""
+    """Return the size of the message that follows this head. Raises FrameError for anything but a message."""
     size, kind = _HEAD.unpack(head)
     if size > MOST_BYTES or kind != _MESSAGE:
         raise FrameError(f"a frame of {size} bytes and kind {kind} is no message")
@@ -60,7 +60,7 @@ def size_of(head: bytes) -> int:
 
 
 def content_of(data: bytes) -> Message:
-    """The message with this content. Raises FrameError."""
+    """Parse the content of a message. Raises FrameError."""
     try:
         found = json.loads(data)
     except ValueError as error:
@@ -71,21 +71,21 @@ def content_of(data: bytes) -> Message:
 
 
 def split(data: bytes | bytearray) -> tuple[Message, memoryview]:
-    """The message with which bytes begin, and those behind it; no message where it is not all there."""
+    """Split the first message off. Returns an empty message if it is not complete."""
     view = memoryview(data)
     end = HEAD_BYTES + (size_of(bytes(view[:HEAD_BYTES])) if len(data) >= HEAD_BYTES else len(data))
     return (content_of(bytes(view[HEAD_BYTES:end])), view[end:]) if end <= len(data) else ({}, view)
 
 
 class FrameReader:
-    """Bytes in, frames out. `greeted`: the greeting has come already, or none is expected."""
+    """Turns bytes into frames. `greeted` is true once the greeting has come, or if none is expected."""
 
     def __init__(self, greeted: bool = False) -> None:
         self._bytes = bytearray()
         self._greeted = greeted
 
     def feed(self, data: bytes) -> Iterator[Message | Output]:
-        """The frames that `data` completes. Raises FrameError."""
+        """Yield the frames that `data` completes. Raises FrameError."""
         self._bytes += data
         if not self._greeted and not self._find_greeting():
             return

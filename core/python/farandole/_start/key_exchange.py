@@ -1,4 +1,4 @@
-"""The common secret of the ranks of a foreign launcher on one host: rank 0 hands it out over an abstract Unix socket.
+"""Hands out the key of a job that another launcher started on one host: rank 0 sends it over an abstract Unix socket.
 
     rank 0                                         every other rank
     bind, listen on "<meeting name>-key"           connect, again and again until rank 0 is there
@@ -6,10 +6,10 @@
     check that the peer is this user (SO_PEERCRED) check that the peer is this user (SO_PEERCRED)
                       <-- "rank": rank, size
                       when all have come: --> "key": key, store name
-                      at its deadline:    --> "late": who has not come
+                      at its deadline:    --> "late": the missing ranks
 
-The channel is as secret as the user's account: the kernel vouches for the user id on both sides, so a process of
-another user that took the name first is refused. The store's name is random, so it cannot be taken beforehand.
+The channel is as secret as the user's account: the kernel vouches for the user id of both ends, so a process of another
+user that took the name first is refused. The store's name is random, so nobody can take it beforehand.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from farandole._start.environment import OURS
 from farandole._start.frames import Message
 
 KEY_BYTES = 32
-ANSWER_S = 5.0  # the others wait so much longer than rank 0, which then tells them who did not come
+ANSWER_S = 5.0  # the others wait this much longer than rank 0, which then names the missing ranks
 _WARN_AFTER_S = 10.0
 
 
 def exchange(rendezvous: str, rank: int, size: int, timeout_s: float) -> tuple[str, bytes]:
-    """Agree with the other ranks on (store name, job key); `meeting` is the "unix:" name all ranks derived alike.
+    """Agree with the other ranks on (store name, job key). `rendezvous` is a "unix:" name that all ranks have derived.
 
-    Blocks until every rank came. Raises DeadlineError if one does not, which all are told that came; PermissionError if
-    another user holds the name.
+    Blocks until every rank has come. Raises DeadlineError, on all ranks that have come, if one does not, and
+    PermissionError if another user has the name.
     """
     address = "\0" + rendezvous.removeprefix("unix:") + "-key"
     return _serve(address, size, timeout_s) if rank == 0 else _ask(address, rank, size, timeout_s)
 
 
 def store_name() -> str:
-    """A new one on this host, which nobody can take beforehand."""
+    """Return a new store name on this host, which nobody can guess."""
     return f"unix:farandole-{os.getuid()}-{os.urandom(12).hex()}"
 
 
 def read_key(path: str) -> bytes:
-    """The job's key in FARANDOLE_KEY_FILE. Raises ValueError for a file that is none."""
+    """Return the job's key from a file. Raises ValueError if the file does not contain a key."""
     sentence = f"FARANDOLE_KEY_FILE={path!r} cannot be right: {{}}. {OURS} sets this variable"
     try:
         key = Path(path).read_bytes()
@@ -102,11 +102,11 @@ def _listener(address: str, size: int) -> socket.socket:
 
 
 def _admit(connection: socket.socket, size: int, come: dict[int, socket.socket]) -> None:
-    """Hear who it is; one that is none of ours is dropped, and the job goes on waiting."""
+    """Learn which rank has connected. Strangers are dropped, and the job goes on waiting."""
     connection.settimeout(10.0)
     hello: Message = {}
     if sockets.is_ours(connection):
-        with suppress(*FAILURES):  # it died half way; whoever comes next is served
+        with suppress(*FAILURES):  # it died half-way; the next one is served
             hello = hear(connection)
     rank: Any = hello.get("rank")
     if hello.get("size") == size and rank in range(1, size) and rank not in come:
@@ -117,17 +117,17 @@ def _admit(connection: socket.socket, size: int, come: dict[int, socket.socket])
 
 def _tell(come: dict[int, socket.socket], kind: str, **content: Any) -> None:
     for connection in come.values():
-        with suppress(OSError):  # the core finds out who died
+        with suppress(OSError):  # the core will find out who died
             say(connection, kind, **content)
 
 
 def _missing(come: dict[int, socket.socket], size: int) -> set[int]:
-    """The ranks that have not come, or have left since."""
+    """Return the ranks that have not come, or have left since."""
     return {rank for rank in range(1, size) if rank not in come or is_readable(come[rank], 0)}
 
 
 def is_readable(connection: socket.socket, timeout_s: float) -> bool:
-    """Waits so long at most, and returns whether bytes or the end of the connection are there."""
+    """Wait up to `timeout_s`, and return whether bytes or the end of the connection have come."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(1000 * timeout_s))
@@ -149,7 +149,7 @@ def _ask(address: str, rank: int, size: int, timeout_s: float) -> tuple[str, byt
 def _answer(
     connection: socket.socket, address: str, rank: int, size: int, timeout_s: float, reminder: Reminder
 ) -> Message:
-    """Rank 0's answer; none while rank 0 is not there yet, or does not know this rank."""
+    """Return rank 0's answer, or nothing if rank 0 is not there yet or does not know this rank."""
     connection.settimeout(10.0)
     try:
         connection.connect(address)
@@ -157,7 +157,7 @@ def _answer(
         if owner != os.getuid():
             raise PermissionError(f"the socket @{address[1:]} belongs to user id {owner}, not to ours")
         say(connection, "rank", rank=rank, size=size)
-        deadline = time.monotonic() + timeout_s + ANSWER_S  # later than that of rank 0, which was there already
+        deadline = time.monotonic() + timeout_s + ANSWER_S  # later than the deadline of rank 0, which is already there
         while not is_readable(connection, 0.5):
             reminder.look(deadline, lambda: f"rank {rank} waits in init() for rank 0 and those that it waits for")
         return hear(connection)
@@ -168,16 +168,16 @@ def _answer(
 
 
 def listed(ranks: set[int]) -> str:
-    """The ranks as messages have them."""
+    """Return the ranks as text for messages."""
     return ", ".join(map(str, sorted(ranks)))
 
 
 def through_library(
     rank: int, size: int, launcher: str, timeout_s: float, call: Callable[[bytes], list[bytes]]
 ) -> Callable[[bytes], list[bytes]]:
-    """The exchange by a library's call, which cannot be interrupted, and does not tell which rank it waits for.
+    """Exchange bytes by a library's call, which cannot be interrupted and does not tell which rank it waits for.
 
-    Raises DeadlineError where ranks have not come `timeout_s` from now.
+    Raises DeadlineError if ranks have not come `timeout_s` from now.
     """
     deadline, reminder = time.monotonic() + timeout_s, Reminder()
     text = f"rank {rank} waits in init() for a rank that {launcher} started: the one of {size} without this message"
@@ -185,7 +185,7 @@ def through_library(
 
 
 def _in_thread(work: Callable[[], list[bytes]], deadline: float, reminder: Reminder, text: str) -> list[bytes]:
-    """The result of a call, which is left behind in its thread when the time is up or Ctrl-C comes."""
+    """Run a call in a thread and return its result. On timeout or Ctrl-C, the thread is abandoned."""
     result: list[list[bytes] | BaseException] = []
 
     def run() -> None:
@@ -205,7 +205,7 @@ def _in_thread(work: Callable[[], list[bytes]], deadline: float, reminder: Remin
 
 
 class Reminder:
-    """Says once what is waited for, and raises at the deadline."""
+    """Warns once about a long wait, and raises at the deadline."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -220,6 +220,6 @@ class Reminder:
             )
         if now > self._due:
             self._due = deadline
-            from farandole._start.log import logger  # with logging, which `import farandole` does without
+            from farandole._start.log import logger  # imports logging, which `import farandole` avoids
 
             logger.warning(text())

@@ -1,11 +1,10 @@
-"""Warnings of the Python layer, through Python's logging: the logger "farandole".
+"""Warnings of the Python layer, in the logger "farandole".
 
-A program that has set up logging gets them in its own handlers. In any other they go to stderr, in the form of the
-core's lines.
+A program that has set up logging gets them in its own handlers. Otherwise they go to stderr, in the format of the core.
 
-The core's own lines (late ranks, connections turned away) go to stderr by one write(2), not here: they come from
-threads without the GIL that may hold the core's locks, and they are of most use where a thread that holds the GIL does
-not come back, which a handler in Python would wait for.
+The core writes its own lines (late ranks, refused connections) directly to stderr. They come from threads without the
+GIL that may hold locks of the core, and they matter most when another thread never gives up the GIL, for which a
+handler in Python would wait.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ logger = logging.getLogger("farandole")
 
 
 class _ToStderr(logging.Handler):
-    """Writes where no other handler of the program gets the record; to what sys.stderr is by then."""
+    """Writes to the current sys.stderr, unless another handler of the program gets the record."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not _has_others():
@@ -33,7 +32,7 @@ def _has_others() -> bool:
 
 
 def configure() -> None:
-    """The level of FARANDOLE_LOG_LEVEL, unless the program has chosen one; called by `init`."""
+    """Set the level of FARANDOLE_LOG_LEVEL, unless the program has chosen one. `init` calls this."""
     if logger.level == logging.NOTSET:
         logger.setLevel(environment.log_level())
 

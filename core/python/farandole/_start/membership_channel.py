@@ -1,11 +1,11 @@
-"""Messages between a launcher and its ranks about the membership of an elastic job: JSON over a Unix socket.
+"""Messages between the launcher and the ranks of an elastic job about its membership, as JSON over a Unix socket.
 
-    rank      -> launcher   hello: which rank this is           begin, pause: it is inside, outside of `elastic.run`
-                            report: its epoch has ended for it
-    launcher  -> ranks      epoch: the next membership          end: the job cannot go on, and why
+    rank      -> launcher   hello: which rank this is           begin, pause: it enters or leaves `elastic.run`
+                            report: its epoch has ended
+    launcher  -> ranks      epoch: the next membership          end: why the job cannot go on
 
-A socket of kind SOCK_SEQPACKET keeps messages apart, so a packet is the content of a frame (frames.py). Its name is
-abstract and cannot be guessed; each end asks the kernel whose process the other one is.
+The socket is of kind SOCK_SEQPACKET, which keeps messages apart, so each packet is the content of a frame (frames.py).
+Its name is abstract and cannot be guessed. Each end asks the kernel for the user of the other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Message = frames.Message
 
 
 def listen(name: str) -> socket.socket:
-    """The launcher's end, at the abstract name. Raises OSError."""
+    """Open the launcher's end, at an abstract name. Raises OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind("\0" + name)
     listener.listen(socket.SOMAXCONN)
@@ -28,17 +28,17 @@ def listen(name: str) -> socket.socket:
 
 
 def connect(name: str) -> socket.socket:
-    """A rank's end. Raises OSError; PermissionError where another user listens there."""
+    """Open a rank's end. Raises OSError, or PermissionError if another user listens there."""
     return sockets.connect_to_ours(name, socket.SOCK_SEQPACKET)
 
 
 def send(connection: socket.socket, message: Message) -> None:
-    """Raises OSError where the other end is gone."""
+    """Send a message. Raises OSError if the other end is gone."""
     connection.send(json.dumps(message).encode())
 
 
 def receive(connection: socket.socket) -> Message | None:
-    """The next message; None at the end of the connection. Raises ValueError for what is no message."""
+    """Return the next message, or None at the end of the connection. Raises ValueError for anything else."""
     try:
         data = connection.recv(MOST_BYTES)
     except ConnectionError:

@@ -1,9 +1,9 @@
-"""MUNGE, by which the hosts of a cluster vouch for users: bytes that only this user can read, on any of the hosts.
+"""MUNGE, the authentication service of a cluster: seals bytes that only this user can read, on any of its hosts.
 
-    seal(bytes) -> "MUNGE:...:"      by the munged of this host, under the cluster's key
-    unseal(text) -> the bytes        where munged says that the same user has sealed them
+    seal(bytes) -> "MUNGE:...:"      by the munged of this host, with the cluster's key
+    unseal(text) -> the bytes        if munged confirms that the same user has sealed them
 
-libmunge is opened at run time; every host of a Slurm that uses MUNGE, as Slurm does by default, has it.
+libmunge is opened at run time. Every host of a Slurm cluster that uses MUNGE, the default, has it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _LIBRARY = "libmunge.so.2"
 _UID_RESTRICTION = 9  # munge_opt_t
 _SUCCESS = 0
 _PLAIN = "PLAIN:"
-# Old, from the future of a slow clock, read before on this host: munged vouches for the content all the same. The age
-# does not count, as the caller puts its job into the content.
+# Codes for credentials that are too old, from the future (a slow clock), or were read before on this host. munged still
+# vouches for their content, and age does not matter, because the caller puts its job into the content.
 _GENUINE = frozenset({_SUCCESS, 15, 16, 17})
 
 
 def seal(content: bytes) -> str:
-    """A credential for processes of this user; "" where this host has no MUNGE."""
+    """Return a credential for processes of this user, or "" if this host has no MUNGE."""
     library = _library()
     context = library.munge_ctx_create() if library else None
     if library is None or not context:
@@ -43,7 +43,7 @@ def seal(content: bytes) -> str:
 
 
 def unseal(text: str) -> bytes:
-    """The content of a credential. Raises PermissionError where munged does not vouch that this user has made it."""
+    """Return the content of a credential. Raises PermissionError if munged does not confirm that this user made it."""
     library = _library()
     if library is None:
         raise PermissionError(f"it is sealed by MUNGE, but this host has no {_LIBRARY}; install it on all hosts")
@@ -66,19 +66,19 @@ def unseal(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class Seal:
-    """A rank's bytes in a store of the launcher's: sealed with their name and job, or plain where there is no MUNGE."""
+    """Writes a rank's bytes for a store of the launcher: sealed with rank and job, or plain without MUNGE."""
 
     name: str
     job: str
 
     def close(self, content: bytes) -> str:
-        """The text for the store: letters, digits and +/=:, or none."""
+        """Return the text for the store, which consists of letters, digits and +/=:."""
         if not content:
             return ""
         return seal(self._label() + content) or _PLAIN + base64.b64encode(content).decode()
 
     def believed(self, text: str, rank: int) -> bytes:
-        """The bytes of this rank. Raises PermissionError for other bytes, and for plain ones where MUNGE is."""
+        """Return the bytes of this rank. Raises PermissionError for others, and for plain ones if MUNGE is there."""
         try:
             return self._open(text)
         except PermissionError as error:

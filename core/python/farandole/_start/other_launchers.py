@@ -1,8 +1,8 @@
-"""Launchers whose processes are the ranks of one job, in a way that this release does not read, known by variables.
+"""Recognizes, by their variables, launchers that this release does not support.
 
-`init()` must not make a world of one in each of them without a word: every rank would train alone and save over the
-others. A count above one proves that there are others, and so does the number of a process that is not the first. The
-number of the first process may also mean work that is not shared, so that is a warning. Pure.
+In their processes, `init()` must not silently make worlds of one rank: every rank would train alone and overwrite the
+others' files. A count above one, or the number of a process that is not the first, proves that there are others. The
+number of the first process alone may also mean a single process, so it only causes a warning. Pure.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class _Other:
     """A launcher that tells each process the number of processes, its own number, or both."""
 
     title: str
-    count: str = ""  # the variable with the number of processes, of which 1 means alone
-    beside: tuple[str, ...] = ()  # without these the count means something else
-    rank: str = ""  # the variable with the number of each
-    first: int = 0  # the number of the first of them
-    unless: str = ""  # beside this variable, none of these means anything
+    count: str = ""  # variable with the number of processes; 1 means alone
+    beside: tuple[str, ...] = ()  # without these variables, the count means something else
+    rank: str = ""  # variable with the number of this process
+    first: int = 0  # number of the first process
+    unless: str = ""  # if this variable is set, the others mean nothing
     instead: str = f"{_ON_ONE_HOST}, and those of several with an MPI's mpirun"
 
 
@@ -35,7 +35,7 @@ _OTHERS = (
     _Other(
         *("LSF's jsrun", "JSM_NAMESPACE_SIZE", ("JSM_NAMESPACE_RANK",), "JSM_NAMESPACE_RANK"), instead=_IN_THE_SCRIPT
     ),
-    _Other("PBS's pbsdsh", "PBS_TASKNUM", instead=_IN_THE_SCRIPT),  # a number, but 1 is the job's script
+    _Other("PBS's pbsdsh", "PBS_TASKNUM", instead=_IN_THE_SCRIPT),  # numbered, but number 1 is the job's script
     _Other("MVAPICH's launcher", "MV2_COMM_WORLD_SIZE", rank="MV2_COMM_WORLD_RANK"),
     _Other(
         *("horovodrun", "HOROVOD_SIZE"),
@@ -63,7 +63,7 @@ _OTHERS = (
 
 
 def one_of_several(environ: Mapping[str, str]) -> str:
-    """The sentence for a process that is certainly one of several ranks; "" where it is not."""
+    """Return the sentence for a process that is certainly one of several ranks, else ""."""
     for other in _present(environ):
         counts = other.count if all(name in environ for name in other.beside) else ""
         for variable, alone in ((counts, 1), (other.rank, other.first)):
@@ -78,7 +78,7 @@ def one_of_several(environ: Mapping[str, str]) -> str:
 
 
 def perhaps_one_of_several(environ: Mapping[str, str]) -> str:
-    """The sentence for a process that has a number, of which nobody can tell how many there are; "" for others."""
+    """Return the sentence for a process that has a number but no count, so there may be others; else ""."""
     for other in _present(environ):
         if not other.count and other.rank in environ:
             return (
@@ -93,5 +93,5 @@ def _present(environ: Mapping[str, str]) -> Iterator[_Other]:
 
 
 def variables() -> set[str]:
-    """All variables of the table."""
+    """Return all variables of the table."""
     return {name for other in _OTHERS for name in (other.count, other.rank, *other.beside) if name}

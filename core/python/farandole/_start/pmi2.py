@@ -1,16 +1,16 @@
-"""PMI-2, by which the tasks of a step of Slurm tell each other some bytes: srun --mpi=pmi2.
+"""PMI-2, through which the tasks of a Slurm step exchange some bytes: srun --mpi=pmi2.
 
-PMI_FD is a socket to Slurm's daemon of this host. A message is its length in six characters, then its words:
+PMI_FD is a socket to Slurm's daemon on this host. A message is its length in six characters, then its text:
 
     "    14cmd=kvs-fence;"                     ->  "    28cmd=kvs-fence-response;rc=0;"
 
-    every rank    name-publish                 it has come; all ranks can look that up at any time
+    every rank    name-publish                 that it has come, which all ranks can look up at any time
                   kvs-put, in pieces           its bytes
-                  kvs-fence                    answered when all ranks have asked, which may be never
+                  kvs-fence                    answered when all ranks have asked, which may never happen
                   kvs-get, for each rank       their bytes
 
-Slurm carries the bytes between hosts in plain text, so MUNGE seals them where it is. Values are base64, or MUNGE's own
-form of it, which needs no quoting.
+Slurm sends the bytes between hosts in plain text, so they are sealed by MUNGE if it is there. Values are in base64 or
+MUNGE's form of it, which needs no quoting.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from farandole._start.key_exchange import ANSWER_S, Reminder, is_readable, liste
 from farandole._start.munge import Seal
 
 _LENGTH_BYTES = 6
-_PIECE = 960  # characters of a value, which may have 1024
-_LOOK_SECONDS = 1.0  # between two looks at the time while ranks are late
-_ANSWER_SECONDS = 60.0  # for everything but a fence: the daemon of this host answers, or srun's
+_PIECE = 960  # characters of a value; Slurm allows 1024
+_LOOK_SECONDS = 1.0  # between two checks of the time while ranks are late
+_ANSWER_SECONDS = 60.0  # for all commands except a fence, which this host's daemon or srun's answers
 _OPENING = b"cmd=init pmi_version=2 pmi_subversion=0\n"
 
 
@@ -39,21 +39,21 @@ class Step:
 
     rank: int
     size: int
-    job: str  # as Slurm names the step
+    job: str  # Slurm's name of the step
     descriptor: int
 
 
 class PmiError(OSError):
-    """Slurm's PMI does not do its part; the message is one sentence."""
+    """Slurm's PMI failed; the message is one sentence."""
 
 
 _connections: dict[int, Connection] = {}
 
 
 def exchange_of(step: Step, timeout_s: float) -> Callable[[bytes], list[bytes]]:
-    """The exchange that returns the bytes of every rank of the step, by rank. Collective there.
+    """Return an exchange, which returns the bytes of every rank of the step, by rank. Collective in the step.
 
-    Raises DeadlineError where ranks have not come `timeout_s` from now, and names them; PmiError.
+    The exchange raises DeadlineError, which names the ranks that have not come `timeout_s` from now, and PmiError.
     """
     connection = _connections.get(step.descriptor) or _connections.setdefault(step.descriptor, Connection(step))
     deadline, reminder = time.monotonic() + timeout_s, Reminder()
@@ -61,7 +61,7 @@ def exchange_of(step: Step, timeout_s: float) -> Callable[[bytes], list[bytes]]:
 
 
 class Connection:
-    """This process's end of PMI_FD. It lives as long as the process, since PMI begins once."""
+    """This process's end of PMI_FD. It lives as long as the process, because PMI can be started only once."""
 
     def __init__(self, step: Step) -> None:
         self._step = step
@@ -74,7 +74,7 @@ class Connection:
             ) from error
         self._round = 0
         self._fence_is_over = True
-        self._is_usable = False  # until the opening is answered, and after an exchange that was left early
+        self._is_usable = False  # until the first answer, and after an exchange that was left early
         self._open()
 
     def exchange(self, mine: bytes, deadline: float, reminder: Reminder) -> list[bytes]:
@@ -105,7 +105,7 @@ class Connection:
             )
         self._is_usable = True
 
-    # The bytes of ranks
+    # ---- the bytes of ranks
 
     def _name(self, rank: int) -> str:
         return f"farandole-{self._round}-{rank}"
@@ -128,7 +128,7 @@ class Connection:
         return answer["value"]
 
     def _fence(self, deadline: float, reminder: Reminder) -> None:
-        """Awaits all ranks. At its deadline rank 0 looks up who has come, and tells the others, which wait longer."""
+        """Wait for all ranks. At its deadline, rank 0 looks up who has come and tells the others, which wait longer."""
         own, late = self._step.rank, f"{self._name(0)}-late"
         self._leave_if_said(late)
         self._fence_is_over = False
@@ -146,7 +146,7 @@ class Connection:
             self._check("kvs-fence", self._answer("kvs-fence"))
 
     def _leave_if_said(self, late: str) -> None:
-        """Raises DeadlineError where rank 0 has given up."""
+        """Raise DeadlineError if rank 0 has given up."""
         if answered := self._look_up(late):
             raise DeadlineError(f"rank {self._step.rank} leaves init(): {base64.b64decode(answered).decode()}")
 
@@ -161,7 +161,7 @@ class Connection:
     def _look_up(self, name: str) -> str:
         return self._ask("name-lookup", name=name).get("value", "")
 
-    # Messages
+    # ---- messages
 
     def _say(self, command: str, **fields: str) -> dict[str, str]:
         return self._check(command, self._ask(command, **fields))
@@ -176,7 +176,7 @@ class Connection:
         return self._answer(command)
 
     def _answer(self, command: str) -> dict[str, str]:
-        """The next answer to `command`. That to a fence may come before it."""
+        """Return the next answer to `command`. The answer to a fence may come before it."""
         while True:
             length = self._receive(_LENGTH_BYTES)
             if not length.strip().isdigit():

@@ -1,12 +1,12 @@
-"""Two ends of a connection prove to each other that they have the job's key, before either reads anything else. Pure.
+"""Lets both ends of a connection prove that they have the job's key, before either reads anything else. Pure.
 
     listener                                        caller
-    hello, nonce                              ->    ends where the hello is another program's
-    ends unless the proof is right           <-     nonce, HMAC(key, "caller" both nonces)
-    HMAC(key, "listener" both nonces)         ->    ends unless the proof is right
+    hello, nonce                              ->    closes if the hello is that of another program
+    closes if the proof is wrong             <-     nonce, HMAC(key, "caller" both nonces)
+    HMAC(key, "listener" both nonces)         ->    closes if the proof is wrong
 
-The proofs differ in a word, so that neither can be sent back to its maker. The hello does not depend on the key. All
-sizes are fixed, so a stranger makes us keep some hundred bytes at most.
+The proofs contain different words, so neither can be sent back to its maker. The hello does not depend on the key. All
+sizes are fixed, so a stranger makes us keep at most a few hundred bytes.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _OTHER_KEY = "it does not have the key of this job"
 
 
 class ProofError(Exception):
-    """The other end is none of this job."""
+    """The other end does not belong to this job."""
 
 
 class OtherProgramError(ProofError):
-    """The other end is not a launcher, or one of another version."""
+    """The other end is not a launcher, or has another version."""
 
 
 def job_key(key: bytes, salt: bytes) -> bytes:
-    """The key of the ranks of one start: those of an earlier start with the same file have another one."""
+    """Derive the key for the ranks of one start, which differs from that of an earlier start with the same file."""
     return hmac.digest(key, b"farandole job\0" + salt, "sha256")
 
 
 class Proof:
-    """One end of a new connection: bytes in, bytes out."""
+    """One end of a new connection, as a state machine over bytes."""
 
     def __init__(self, key: bytes, is_listener: bool) -> None:
         self._key, self._is_listener = key, is_listener
@@ -43,19 +43,19 @@ class Proof:
         self.is_done = False
 
     def first(self) -> bytes:
-        """The bytes to send once the connection is there."""
+        """Return the bytes to send once the connection is there."""
         return _HELLO + self._mine if self._is_listener else b""
 
     @property
     def has_proved(self) -> bool:
-        """Returns whether our proof is sent: an end of the connection then means that it was refused."""
+        """Return whether our proof has been sent, so that the end of the connection means that it was refused."""
         return bool(self._theirs)
 
     def feed(self, data: bytes) -> bytes:
-        """Bytes that came, b"" at the end of the connection -> bytes to send.
+        """Take bytes that have come, or b"" at the end of the connection, and return bytes to send.
 
-        REQUIRES that the other end waits for our first frame: bytes behind its proof are refused.
-        Raises ProofError, also where the other end refuses our proof; ConnectionError.
+        REQUIRES: the other end waits for our first frame, because bytes after its proof are refused.
+        Raises ProofError, also if the other end refuses our proof, and ConnectionError.
         """
         if not data and self.has_proved:
             raise ProofError("it refused the key of this job")
@@ -95,7 +95,7 @@ class Proof:
         return hmac.digest(self._key, b"farandole nodes\0" + word + b"\0" + listeners + callers, "sha256")
 
     def _take(self, size: int) -> bytes:
-        """Take this many bytes, or none if not all have arrived."""
+        """Take `size` bytes, or none if they have not all arrived."""
         if len(self._received) < size:
             return b""
         taken = bytes(self._received[:size])

@@ -1,12 +1,12 @@
-"""One small record per rank in shared memory, in which a launcher and its ranks record the ends of ranks.
+"""One small record per rank in shared memory, in which the launcher and the ranks record how ranks end.
 
-    rank     -> launcher   it is in its world; its program ends, since when, because of which rank
-    launcher -> ranks      the rank's process has ended, with which code
-    ranks -> ranks         what one of them tells the user, for the others not to tell it again
+    rank     -> launcher   it has joined its world; its program ends, when, and because of which rank
+    launcher -> ranks      a rank's process has ended, and with which exit code
+    ranks    -> ranks      what one of them tells the user, so that the others do not repeat it
 
-The launcher makes the memory and hands out a path below /proc, which the kernel opens for the same user only. Each
-field is an aligned word that is written at once, and the last one of a message says that the others are there: a
-message of a rank that is killed while it writes does not count. Digests of reported mistakes stand behind the records:
+The launcher makes the memory and hands out a path below /proc, which the kernel opens only for the same user. Each
+field is an aligned word that is written at once. The last word of a message says that the others are complete, so the
+message of a rank that is killed while it writes does not count. Digests of reported errors follow the records:
 
     record of rank 0 | record of rank 1 | ... | digest, rank | digest, rank | ...
 """
@@ -23,22 +23,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 _WORD_BYTES = 8
-_WORDS = 8  # of each rank
+_WORDS = 8  # of a record
 _JOINS, _PARTING, _SINCE_NS, _CULPRIT, _HAS_ENDED, _CODE, _PID, _AWAITED = range(8)
 _RAISED, _EXITED, _MISTAKEN = 1, 2, 3
-_THINGS = 64  # things at most; more are told by each rank
+_THINGS = 64  # at most; each rank tells what goes beyond
 _LOCK_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Parting:
-    """A rank's message that its program ends, written while its process still ran."""
+    """A rank's message that its program ends, written while its process was still running."""
 
-    raised: bool  # an exception that nobody caught; else the interpreter ended
-    at_s: float  # of the machine's monotonic clock
-    culprit: int | None  # the rank whose end had ended the world before
-    mistaken: bool = False  # the exception is a mistake of the program, which would come again
-    awaited: bool = False  # the culprit has not ended: it was waited for in vain
+    raised: bool  # true: by an uncaught exception; false: with the interpreter
+    at_s: float  # by the machine's monotonic clock
+    culprit: int | None  # the rank whose end had ended this rank's world, if any
+    mistaken: bool = False  # the exception is an error of the program, which would come again
+    awaited: bool = False  # the culprit did not end; others waited for it in vain
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Ended:
     """The launcher's message that a rank's process has ended."""
 
     pid: int
-    code: int  # or minus the signal
+    code: int  # the exit code, or minus the signal
 
 
 class RankRecords:
@@ -59,7 +59,7 @@ class RankRecords:
 
     @classmethod
     def open(cls, path: str) -> RankRecords:
-        """Raises OSError or ValueError where there is no such memory."""
+        """Open the records at a path. Raises OSError or ValueError if there are none."""
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             records = cls(descriptor, _size(os.fstat(descriptor).st_size))
@@ -71,12 +71,12 @@ class RankRecords:
     # Written by the rank
 
     def join(self, rank: int, world: int) -> None:
-        """`rank` is in the world of this number, and no longer about to end."""
+        """Record that `rank` has joined the world with this number, and is no longer about to end."""
         self._set(rank, _PARTING, 0)
         self._set(rank, _JOINS, world)
 
     def part(self, rank: int, raised: bool, culprit: int | None, mistaken: bool = False, awaited: bool = False) -> None:
-        """The program of `rank` ends. Its first word counts."""
+        """Record that the program of `rank` ends. Only the first call counts."""
         if self._get(rank, _PARTING):
             return
         self._set(rank, _SINCE_NS, time.monotonic_ns())
@@ -85,7 +85,7 @@ class RankRecords:
         self._set(rank, _PARTING, _MISTAKEN if mistaken else _RAISED if raised else _EXITED)
 
     def who_tells(self, rank: int, things: Sequence[str]) -> list[int]:
-        """For each of the things the rank that was the first to ask this about it; `rank` itself where it is."""
+        """Return, for each thing, the rank that was the first to ask about it, which may be `rank` itself."""
         with self._locked():
             return [self._who_tells(rank, _digest(each)) for each in things]
 
@@ -102,7 +102,7 @@ class RankRecords:
     # Written by the launcher
 
     def end(self, rank: int, pid: int, code: int, joins: int = 0) -> None:
-        """The process of `rank` has ended. `joins`: the last world it was in, if it is on another host."""
+        """Record that the process of `rank` has ended. `joins` is its last world, if it is on another host."""
         if joins:
             self._set(rank, _JOINS, joins)
         self._set(rank, _PID, pid)
@@ -112,11 +112,11 @@ class RankRecords:
     # Read by both
 
     def joins(self, rank: int) -> int:
-        """The number of the last world that it has joined; 0: of none. Later worlds have larger numbers."""
+        """Return the number of the last world that the rank has joined, or 0. Later worlds have larger numbers."""
         return self._get(rank, _JOINS)
 
     def parting(self, rank: int) -> Parting | None:
-        """How the rank announced its end; None if it has not."""
+        """Return how the rank announced its end, or None."""
         manner = self._get(rank, _PARTING)
         if not manner:
             return None
@@ -126,17 +126,17 @@ class RankRecords:
         return Parting(manner != _EXITED, since_s, known, manner == _MISTAKEN, awaited)
 
     def ended(self, rank: int) -> Ended | None:
-        """The process and its exit code; None while it runs."""
+        """Return the rank's process and its exit code, or None while it runs."""
         return Ended(self._get(rank, _PID), self._get(rank, _CODE)) if self._get(rank, _HAS_ENDED) else None
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """A context that one rank at a time is in. The kernel unlocks for a rank that dies.
+        """Hold a lock among the ranks. The kernel releases it for a rank that dies.
 
-        A rank that was stopped inside holds the others up for _LOCK_SECONDS; then they go on without the lock.
+        A rank that is stopped while it has the lock delays the others for _LOCK_SECONDS. Then they go on without it.
         """
         deadline = time.monotonic() + _LOCK_SECONDS
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # locks are of whom opens, not of the memory
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # a lock belongs to an opened file
         try:
             while time.monotonic() < deadline:
                 with suppress(BlockingIOError):
@@ -155,7 +155,7 @@ class RankRecords:
 
 
 def make_memory(size: int) -> int:
-    """A descriptor of memory for the records of `size` ranks, all empty: nothing on disk, gone with its last user."""
+    """Return a descriptor of memory for `size` empty records. It is not on disk, and disappears with its last user."""
     descriptor = os.memfd_create("farandole-ranks", os.MFD_CLOEXEC)
     os.ftruncate(descriptor, _bytes(size))
     os.fchmod(descriptor, 0o600)
@@ -167,10 +167,10 @@ def _bytes(size: int) -> int:
 
 
 def _size(memory_bytes: int) -> int:
-    """The number of ranks for which the memory has records."""
+    """Return the number of ranks for which the memory has records."""
     return (memory_bytes // _WORD_BYTES - 2 * _THINGS) // _WORDS
 
 
 def _digest(text: str) -> int:
-    """Positive, and never 0, which says that there is none."""
+    """Return a positive digest; 0 means that there is none."""
     return int.from_bytes(hashlib.sha256(text.encode(errors="replace")).digest()[:_WORD_BYTES], "big") >> 1 | 1

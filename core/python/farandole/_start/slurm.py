@@ -1,6 +1,6 @@
-"""The ranks of a job step that Slurm's srun started, as the step's variables tell them. Pure.
+"""The ranks of a job step of Slurm's srun, according to the step's variables. Pure.
 
-The shell of a batch script has SLURM_PROCID and SLURM_NTASKS, too, and is no rank: only SLURM_STEP_NUM_TASKS tells.
+The shell of a batch script also has SLURM_PROCID and SLURM_NTASKS, but is not a rank: only SLURM_STEP_NUM_TASKS counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_HOSTS = 65536
 
 
 def task_counts(text: str) -> list[int]:
-    """`2(x3),1` -> 2, 2, 2, 1: the tasks of each host. Raises ValueError without a message."""
+    """Return the number of tasks of each host: `2(x3),1` is 2, 2, 2, 1. Raises ValueError without a message."""
     counts: list[int] = []
     for part in text.split(","):
         match = _TASKS.fullmatch(part)
@@ -29,7 +29,7 @@ def task_counts(text: str) -> list[int]:
 
 
 def tasks_here(environ: Mapping[str, str]) -> int:
-    """The number of the step's tasks on this host. Raises ValueError with a sentence."""
+    """Return the number of the step's tasks on this host. Raises ValueError with a sentence."""
     node, tasks = environ.get("SLURM_NODEID", ""), environ.get(TASKS_PER_NODE, "")
     try:
         return task_counts(tasks)[int(node)]
@@ -41,7 +41,7 @@ def tasks_here(environ: Mapping[str, str]) -> int:
 
 
 def contradiction(environ: Mapping[str, str]) -> str:
-    """The sentence where srun's PMI counts other ranks than the step: of several programs in one step; "" elsewhere."""
+    """Return the sentence for a step of several programs, in which PMI's count differs from the step's, else ""."""
     size, tasks = environ.get("PMI_SIZE", ""), environ.get(NUM_TASKS, "")
     if not size or size == tasks:
         return ""
@@ -52,7 +52,7 @@ def contradiction(environ: Mapping[str, str]) -> str:
 
 
 def of_several_torchruns(environ: Mapping[str, str]) -> str:
-    """The sentence for a rank of torchrun where srun started several of them, each with a job of its own; else ""."""
+    """Return the sentence for a rank of torchrun, if srun started several torchruns with separate jobs, else ""."""
     tasks = environ.get(NUM_TASKS, "")
     if environ.get("GROUP_WORLD_SIZE") != "1" or not tasks.isdecimal() or int(tasks) < 2:
         return ""
@@ -64,7 +64,7 @@ def of_several_torchruns(environ: Mapping[str, str]) -> str:
 
 
 def doubt(environ: Mapping[str, str]) -> str:
-    """The warning for a program of a batch script that runs once, beside an allocation of several tasks; else ""."""
+    """Return the warning for a single program in a batch script whose allocation has several tasks, else ""."""
     tasks = environ.get("SLURM_NTASKS", "")
     is_alone = "SLURM_JOB_ID" in environ and "SLURM_PROCID" in environ and NUM_TASKS not in environ
     if not is_alone or not tasks.isdecimal() or int(tasks) < 2:
@@ -76,7 +76,7 @@ def doubt(environ: Mapping[str, str]) -> str:
 
 
 def no_channel(size: int) -> str:
-    """The sentence for ranks on several hosts that srun gave no way to tell each other some bytes."""
+    """Return the sentence for ranks on several hosts that srun gave no way to exchange bytes."""
     return (
         f"srun has started {size} ranks on several hosts without PMI-2: start them with `srun --mpi=pmi2`, or {INSTEAD}"
     )

@@ -1,4 +1,4 @@
-"""Connections between processes of one job: how soon a lost host shows, and whose process the other end is."""
+"""Connections between processes of a job: how soon they notice a lost host, and which user has the other end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import struct
 from collections.abc import Mapping
 
 _LEAST_S, _MOST_S = 1, 86400  # as in the core
-_MOST_PROBES = 127  # of a connection, which the kernel allows
+_MOST_PROBES = 127  # for a connection; the kernel's limit
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 def silence_timeout_s(environ: Mapping[str, str]) -> float:
-    """When a host that says nothing counts as lost: FARANDOLE_SILENCE_TIMEOUT. Raises ValueError."""
+    """Return FARANDOLE_SILENCE_TIMEOUT, the seconds after which a silent host counts as lost. Raises ValueError."""
     text = environ.get("FARANDOLE_SILENCE_TIMEOUT") or "4"
     try:
         seconds = float(text)
@@ -30,7 +30,7 @@ def silence_timeout_s(environ: Mapping[str, str]) -> float:
 
 
 def notice_lost_hosts(connection: socket.socket, silence_s: float) -> None:
-    """Let this TCP connection fail so long after the other host is gone. Raises OSError."""
+    """Let a TCP connection fail `silence_s` after the other host has vanished. Raises OSError."""
     pause_s, probes = probing(silence_s)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, pause_s)
@@ -41,19 +41,19 @@ def notice_lost_hosts(connection: socket.socket, silence_s: float) -> None:
 
 
 def probing(silence_s: float) -> tuple[int, int]:
-    """Seconds before each probe of an idle connection, and how many stay unanswered; as the core has it."""
+    """Return the seconds before each probe of an idle connection, and how many may stay unanswered, as in the core."""
     pause_s = math.ceil(math.ceil(silence_s) / (_MOST_PROBES + 1))
     return pause_s, max(1, math.ceil(math.ceil(silence_s) / pause_s) - 1)
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """The user whose process has the other end of this Unix socket, by the kernel's word. Raises OSError."""
+    """Return the user of the other end of a Unix socket, according to the kernel. Raises OSError."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(raw)[1])
 
 
 def connect_to_ours(name: str, kind: socket.SocketKind, timeout_s: float | None = None) -> socket.socket:
-    """A connection to this abstract name. Raises OSError; PermissionError where another user listens there."""
+    """Connect to an abstract name. Raises OSError, or PermissionError if another user listens there."""
     connection = socket.socket(socket.AF_UNIX, kind)
     try:
         connection.settimeout(timeout_s)
@@ -67,12 +67,12 @@ def connect_to_ours(name: str, kind: socket.SocketKind, timeout_s: float | None 
 
 
 def is_gone(connection: socket.socket) -> bool:
-    """Returns whether the other end is closed. Reads nothing: another process may have a copy of the connection."""
+    """Return whether the other end is closed. Reads nothing, because another process may share the connection."""
     poll = select.poll()
     poll.register(connection, select.POLLRDHUP)
     return bool(poll.poll(0))
 
 
 def is_ours(connection: socket.socket) -> bool:
-    """Returns whether that is this user. Raises OSError."""
+    """Return whether the other end belongs to this user. Raises OSError."""
     return peer_uid(connection) == os.getuid()

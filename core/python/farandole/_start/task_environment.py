@@ -1,4 +1,4 @@
-"""The environment of a task of an engine, and what its ranks see of it."""
+"""The environment of a cluster's task, and the part of it that ranks get."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ COMMIT_TARGET = "FARANDOLE_COMMIT_TARGET"
 
 
 def around_agent(leave_out: Iterable[str], path: Sequence[str], variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables of an agent in a task, which its ranks see.
+    """Return the variables for an agent in a task, which its ranks get as well.
 
     Args:
-        leave_out: beginnings of names that stay out, as of the engine's secrets.
-        path: where the task finds modules; its engine may have added to it.
-        variables: that replace those of the task.
+        leave_out: prefixes of names to leave out, such as those of the cluster's secrets.
+        path: folders in which the task finds modules; the cluster may have added some.
+        variables: variables that replace those of the task.
     """
     hidden = tuple(leave_out)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
@@ -23,15 +23,15 @@ def around_agent(leave_out: Iterable[str], path: Sequence[str], variables: Mappi
 
 
 def visible_gpus(addresses: Sequence[str]) -> dict[str, str]:
-    """The variables that show these GPUs to the ranks of a host; none where the engine gave it none."""
+    """Return the variables that show these GPUs to the ranks of a host; empty if the cluster assigned none."""
     return {"CUDA_VISIBLE_DEVICES": ",".join(addresses)} if addresses else {}
 
 
 def driver_listens() -> bool:
-    """Returns whether a driver shows the lines of this rank that have a mark."""
+    """Return whether a driver shows the marked lines of this rank."""
     return os.environ.get(DRIVER_LOG) == "1"
 
 
 def commit_target() -> str:
-    """The file that says where the cluster keeps this job's commits; "" if it keeps none."""
+    """Return the file that says where the cluster keeps this job's commits, or ""."""
     return os.environ.get(COMMIT_TARGET, "")

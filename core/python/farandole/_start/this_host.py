@@ -1,4 +1,4 @@
-"""This machine: the names that users write in lists of hosts, and how processes find that they share one."""
+"""This machine: its names in lists of hosts, and the identity by which processes notice that they share it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def names() -> frozenset[str]:
-    """The names that mean this machine, in lower case."""
+    """Return the names of this machine, in lower case."""
     name = os.uname().nodename.lower()
     return frozenset({"localhost", "127.0.0.1", "::1", name, name.partition(".")[0]})
 
 
 def identity() -> str:
-    """Processes with equal ones are on one host, and reach each other by abstract Unix sockets."""
+    """Return the identity of this host. Processes with the same one can use abstract Unix sockets."""
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{socket.gethostname()} {boot_id} {os.stat('/proc/self/ns/net').st_ino}"

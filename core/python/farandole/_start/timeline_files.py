@@ -8,7 +8,7 @@ _LOCAL = ("file://", "local://")
 
 
 def file_of(path: str) -> str:
-    """Return the name that the user gave, without the scheme of a local file. Raises ValueError."""
+    """Return the user's name of the file, without the scheme of a local file. Raises ValueError."""
     for scheme in _LOCAL:
         path = path.removeprefix(scheme)
     if not Path(path).name or "\0" in path:
@@ -21,7 +21,7 @@ def file_of(path: str) -> str:
 
 
 def path_of(path: str, rank: int, size: int) -> str:
-    """Return the file of one rank: trace.json -> trace.rank0.json. A job of one rank has no mark."""
+    """Return the file of one rank: trace.rank0.json for trace.json. A job of one rank keeps the name."""
     if size == 1:
         return path
     file = Path(path)

@@ -1,4 +1,4 @@
-"""Versions of the core and its plugins: those of one minor number fit each other."""
+"""Checks the versions of the core and its plugins, which must have the same minor version."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from importlib import metadata
 
 
 def version_of(plugin: str) -> str:
-    """Return the version of an installed plugin, or that of the core where it runs from its source tree.
+    """Return the version of an installed plugin, or that of the core if the plugin runs from its source tree.
 
-    A plugin calls it before it imports anything else of Farandole that another version may lack.
+    A plugin calls this before it imports anything else of Farandole that another version may lack.
 
     Args:
-        plugin: the name of its distribution, such as "farandole-torch".
+        plugin: name of the plugin's distribution, such as "farandole-torch".
 
     Raises:
-        ImportError: the two do not fit; the message has the command that installs a pair that does.
+        ImportError: the versions do not fit; the message has the command that installs fitting ones.
     """
     from farandole import __version__ as core
 

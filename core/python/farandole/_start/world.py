@@ -1,4 +1,4 @@
-"""The life of a world: init, shutdown, and who is in it."""
+"""Joins and leaves worlds, with `init` and `shutdown`, and tells the rank and the size."""
 
 from __future__ import annotations
 
@@ -19,48 +19,47 @@ from farandole._start import bootstrap, communicators, ending, environment, flig
 
 
 class _State:
-    """This process's knowledge of its world; written under `lock`."""
+    """What this process knows about its world; written under `lock`."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.world: environment.World | None = None  # while initialized
-        self.given: environment.World | None = None  # its place, where no launcher says so
+        self.given: environment.World | None = None  # its place, if the program has told it instead of a launcher
         self.homogeneous = True
-        self.number = 0  # of this process: its rank at the start of the job, which no other process gets later
-        self.clock_offset_ns: int | None = None  # this host's clock ahead of that of the job's first rank 0
-        self.store = ""  # where the ranks of this world, or of the last one, met
-        self.met: tuple[str, bytes] | None = None  # store and key on one host, obtained once: a later init() has them
-        self.job_key = b""  # the secret of this job's ranks, also after shutdown()
-        self.epoch = 0  # of an elastic job: the number of its world
-        self.flight_file: flight_files.FlightFile | None = None  # of this world, or of the last one
-        self.worlds = 0  # how many this process has been in
-        self.ended_joins = 0  # in all of them
+        self.number = 0  # this process's rank at the start of the job, which no other process gets later
+        self.clock_offset_ns: int | None = None  # by which this host's clock is ahead of that of the job's first rank 0
+        self.store = ""  # where the ranks of this or the last world met
+        self.met: tuple[str, bytes] | None = None  # store and key on one host, kept for a later init()
+        self.job_key = b""  # kept after shutdown()
+        self.epoch = 0  # the number of the world in an elastic job
+        self.flight_file: flight_files.FlightFile | None = None  # of this or the last world
+        self.worlds = 0  # that this process has been in
+        self.ended_joins = 0  # joins that have ended in all these worlds
         self.launcher = ""  # that started this process
         self.leaves_at_exit = False
-        self.address = ""  # where ranks of other hosts reach this one, if there are any
+        self.address = ""  # where ranks of other hosts reach this one; "" on one host
 
 
 _state = _State()
 
 
 def init(comm: communicators.Communicator | None = None, process_sets: ProcessSets | None = None) -> None:
-    """Join the world that this process was started in; a process started alone is a world of one.
+    """Join the world that this process was started in. A process that was started alone is a world of one rank.
 
-    Blocks until all ranks called it; Ctrl-C interrupts. Does nothing when already initialized, and may be called again
-    after `shutdown()`. `shutdown()` is called at interpreter exit.
+    Blocks until all ranks have called it; Ctrl-C interrupts. Does nothing if already initialized, and may be called
+    again after `shutdown()`. The interpreter calls `shutdown()` when it exits.
 
     Args:
-        comm: an MPI communicator of mpi4py, whose ranks are the world then, in its order; collective there. None: the
-            whole world that the launcher started.
-        process_sets: those that the world starts with, the same on all ranks, as if `add_process_set` were called
-            for each. Those that were added to an earlier world of this process are there again, before these. More can
-            be added at any time; Horovod's "dynamic", which asks for that, is accepted.
+        comm: communicator of mpi4py, whose ranks form the world, in its order; collective there. None means all ranks
+            that the launcher started.
+        process_sets: process sets to add at once, the same on all ranks, as if by `add_process_set`. Sets that were
+            added to an earlier world of this process exist again, before these. More can be added at any time, so
+            Horovod's "dynamic" is accepted and not needed.
 
     Raises:
-        ValueError: the launcher's variables contradict each other or are those of one that Farandole does not read (the
-            message names them), `comm` is no such
-            communicator, a process set has ranks that the world has not, process sets are given when already
-            initialized, or the file of FARANDOLE_TIMELINE cannot be made.
+        ValueError: the launcher's variables contradict each other, or belong to a launcher that Farandole does not
+            support (the message names them); `comm` is not a communicator; a process set has ranks that the world
+            lacks; process sets are given when already initialized; or the file of FARANDOLE_TIMELINE cannot be made.
         DeadlineError: a rank did not come in time.
 
     Example:
@@ -73,7 +72,7 @@ def init(comm: communicators.Communicator | None = None, process_sets: ProcessSe
             if process_sets and process_sets != "dynamic":
                 raise ValueError("farandole is initialized already: call add_process_set with each of the process sets")
             return
-        from farandole._start import log  # with logging, which `import farandole` does without
+        from farandole._start import log  # imports logging, which `import farandole` avoids
 
         log.configure()
         communicator = _checked_communicator(comm)
@@ -90,14 +89,16 @@ def init(comm: communicators.Communicator | None = None, process_sets: ProcessSe
 
 
 def init_as(rank: int, size: int, make_exchange: bootstrap.MakeExchange) -> None:
-    """`init` for a process that a program has started itself, and told its place; a later `init()` has it, too.
+    """Join the world like `init`, in a process that a program has started itself and told its place.
 
-    Does nothing when already initialized. Where a launcher's variables are there, they are believed.
+    Does nothing if already initialized. The variables of a launcher take precedence. A later `init()` uses the same
+    place.
 
     Args:
-        rank: this process's number.
-        size: how many there are.
-        make_exchange: of what the ranks find each other by, where no launcher is found; also of a later `init()`.
+        rank: rank of this process.
+        size: number of ranks.
+        make_exchange: makes the exchange by which the ranks find each other if there is no launcher, now and in a
+            later `init()`.
 
     Raises: like `init`.
     """
@@ -111,14 +112,14 @@ def init_as(rank: int, size: int, make_exchange: bootstrap.MakeExchange) -> None
             found = environment.discover_or_given(rank, size, job)
             _state.given = found if found.launcher == environment.GIVEN else None
             if _state.given is not None:
-                _state.met = None  # the ranks of an earlier world may be others
+                _state.met = None  # an earlier world may have had other ranks
             _enter(found, None)
 
 
 def _enter(
     found: environment.World | None, wanted_sets: object, comm: communicators.Communicator | None = None
 ) -> None:
-    """Into the world that was found, or that of `comm`. REQUIRES the lock."""
+    """Enter the world that was found, or that of `comm`. REQUIRES the lock."""
     sets = process_sets.requested(wanted_sets, comm.Get_size() if comm else found.size if found else 1, comm)
     if found is not None:
         ending.before_init(found, shutdown)
@@ -142,7 +143,7 @@ def _record_from_init(track: recording.Track) -> None:
 
 
 def _wait_outside(found: environment.World) -> None:
-    """This process joins a running job at `elastic.run`, so that nobody waits for what it does before."""
+    """Prepare to join a running job at `elastic.run`, so that nobody waits for this process until then."""
     ending.before_init(found, shutdown)
     _state.launcher, _state.address, _state.number = found.launcher, environment.address(), found.joins
     _state.job_key = key_exchange.read_key(found.key_file)
@@ -165,7 +166,7 @@ def _join(
     add_process_sets: Callable[[], None],
     record: Callable[[recording.Track], None],
 ) -> None:
-    """Meet the other ranks, and make the world ready for the program. REQUIRES the lock."""
+    """Connect to the other ranks, and make the world ready for the program. REQUIRES the lock."""
     world, _state.store = rendezvous.world, rendezvous.store
     place = world.rank, world.size, rendezvous.store, rendezvous.key, rendezvous.address, rendezvous.listener
     file = flight_files.prepare(world.size, _state.job_key or rendezvous.key, _state.epoch)
@@ -195,18 +196,18 @@ def enter_epoch(
     look: Callable[[], None],
     exchange: process_sets.Exchange,
 ) -> None:
-    """Join the world of an elastic job's next epoch, in place of the one that `shutdown` has left.
+    """Join the world of an elastic job's next epoch, after the last one has been left.
 
-    A later `init()` of this process joins it, too. Process sets and timelines go on.
+    A later `init()` of this process joins the same world. Process sets and timelines continue.
 
     Args:
-        rendezvous: this process's rank there, and how it meets the others.
-        members: the numbers of the processes that are its ranks: those that they had at the start.
-        number: of the epoch.
-        look: called about ten times a second while this process waits for the others; an error of its ends the wait.
-        exchange: returns what all ranks of the new world say, in their order.
+        rendezvous: this process's rank in that world, and how it connects to the others.
+        members: member numbers of the ranks, which are their ranks at the start.
+        number: number of the epoch.
+        look: called about ten times a second while this process waits for the others; an error it raises ends the wait.
+        exchange: returns what all ranks of the new world say, by rank.
 
-    Raises: like `init`, where another member is lost meanwhile.
+    Raises: like `init`, if another member is lost meanwhile.
     """
     with _state.lock:
         _state.given, _state.met = replace(rendezvous.world, store=rendezvous.store), (rendezvous.store, rendezvous.key)
@@ -217,33 +218,33 @@ def enter_epoch(
 
 
 def joins() -> int:
-    """The number of this process in a running job that it is to join; -1 for others. Raises NotInitializedError."""
+    """Return the member number of a process that will join a running job, or -1. Raises NotInitializedError."""
     return _current().joins
 
 
 def job_key() -> bytes:
-    """The secret of this job's ranks; b"" in a job that began with one rank and can get no others."""
+    """Return the job's key; b"" in a job that began with one rank and cannot get others."""
     if _state.job_key or not environment.membership():
         return _state.job_key
-    path = environment.key_file(environment.OURS)  # of a launcher whose newcomers know it, too
+    path = environment.key_file(environment.OURS)  # of a launcher that also gives it to newcomers
     return key_exchange.read_key(path) if path else b""
 
 
 def connection_key(purpose: str) -> bytes:
-    """A secret of this job's ranks for connections of this purpose, see `connect`; other purposes have other ones."""
+    """Return a key that this job's ranks share for connections of this purpose; see `connect`."""
     return hmac.digest(job_key(), b"farandole connections\0" + purpose.encode(), "sha256")
 
 
 def launcher() -> str:
-    """The title of the launcher that started this process; "" for none."""
+    """Return the title of the launcher that started this process, or ""."""
     _current()
     return _state.launcher
 
 
 def shutdown() -> None:
-    """Leave the world: operations in flight are completed or failed, everything is released.
+    """Leave the world. Operations in flight complete or fail, and all resources are released.
 
-    Does nothing when not initialized. Every rank should call it; `init()` may follow.
+    Does nothing if not initialized. Every rank should call it. `init()` may follow.
 
     Example:
         >>> hvd.shutdown()
@@ -260,7 +261,7 @@ def shutdown() -> None:
 
 
 def leave_epoch() -> None:
-    """`shutdown` before the next epoch of an elastic job, in which the timeline goes on."""
+    """Shut down before the next epoch of an elastic job, in which the timeline continues."""
     with _state.lock:
         if _state.world is not None:
             _state.world = None
@@ -268,7 +269,7 @@ def leave_epoch() -> None:
 
 
 def is_initialized() -> bool:
-    """Returns whether `init()` was called and `shutdown()` was not called since.
+    """Return whether `init()` was called and `shutdown()` was not called since.
 
     Example:
         >>> hvd.is_initialized()
@@ -278,7 +279,7 @@ def is_initialized() -> bool:
 
 
 def rank() -> int:
-    """This process's number in the world, 0 <= rank < size. Raises NotInitializedError.
+    """Return this process's rank in the world, 0 <= rank < size. Raises NotInitializedError.
 
     Example:
         >>> hvd.rank() in (0, 1)
@@ -288,7 +289,7 @@ def rank() -> int:
 
 
 def size() -> int:
-    """Number of processes in the world. Raises NotInitializedError.
+    """Return the number of ranks in the world. Raises NotInitializedError.
 
     Example:
         >>> hvd.size()
@@ -298,7 +299,7 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """This process's number among those of its host, the one to choose a GPU by. Raises NotInitializedError.
+    """Return this process's rank among those of its host, by which it chooses a GPU. Raises NotInitializedError.
 
     Example:
         >>> hvd.local_rank() == hvd.rank()  # both are on one host
@@ -308,7 +309,7 @@ def local_rank() -> int:
 
 
 def local_size() -> int:
-    """Number of processes on this host. Raises NotInitializedError.
+    """Return the number of ranks on this host. Raises NotInitializedError.
 
     Example:
         >>> hvd.local_size()
@@ -318,7 +319,7 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """This host's number among the hosts that have a process of this local rank. Raises NotInitializedError.
+    """Return this host's number among the hosts that have this local rank. Raises NotInitializedError.
 
     Example:
         >>> hvd.cross_rank()
@@ -328,7 +329,7 @@ def cross_rank() -> int:
 
 
 def cross_size() -> int:
-    """Number of hosts that have a process of this local rank. Raises NotInitializedError.
+    """Return the number of hosts that have this local rank. Raises NotInitializedError.
 
     Example:
         >>> hvd.cross_size()
@@ -338,7 +339,7 @@ def cross_size() -> int:
 
 
 def is_homogeneous() -> bool:
-    """Returns whether every host runs the same number of processes. Raises NotInitializedError.
+    """Return whether every host has the same number of ranks. Raises NotInitializedError.
 
     Example:
         >>> hvd.is_homogeneous()
@@ -349,7 +350,7 @@ def is_homogeneous() -> bool:
 
 
 def track() -> recording.Track:
-    """The facts about this process that a timeline needs. Raises NotInitializedError."""
+    """Return the facts about this process that a timeline needs. Raises NotInitializedError."""
     return _track(_current())
 
 
@@ -362,22 +363,22 @@ def _track(world: environment.World) -> recording.Track:
 
 
 def world_number() -> int:
-    """The number of worlds that this process has been in, including this one."""
+    """Return the number of worlds that this process has been in, including this one."""
     return _state.worlds
 
 
 def note_join() -> None:
-    """A join of all ranks has ended."""
+    """Note that a join of all ranks has ended."""
     _state.ended_joins += 1
 
 
 def join_count() -> int:
-    """How many joins have ended: before each, ranks may have made different numbers of calls."""
+    """Return how many joins have ended. Before each, ranks may have made different numbers of calls."""
     return _state.ended_joins
 
 
 def own_address() -> str:
-    """The address at which ranks of other hosts reach this one; "" where there are none. Raises NotInitializedError."""
+    """Return the address at which ranks of other hosts reach this one, or "". Raises NotInitializedError."""
     world = _current()
     return "" if world.local_size == world.size else _state.address
 
@@ -391,7 +392,7 @@ def _current() -> environment.World:
 def _leave_at_exit() -> None:
     ending.at_exit()
     shutdown()
-    recording.end()  # also where no world follows an epoch that has ended
+    recording.end()  # also if no world follows the ended epoch
 
 
 def _leave() -> None:
@@ -404,7 +405,7 @@ def _leave() -> None:
 
 
 def _measured_clock_offset_ns(world: environment.World) -> int:
-    """Nanoseconds by which this host's clock is ahead of that of the job's first rank 0. Collective."""
+    """Return the nanoseconds by which this host's clock is ahead of that of the job's first rank 0. Collective."""
     measured = clock.measure_offset_ns() if world.local_size < world.size else 0
     if _state.epoch == 0:
         return measured
@@ -425,7 +426,7 @@ def _checked_communicator(comm: object) -> communicators.Communicator | None:
 
 
 def _rendezvous(world: environment.World | None, comm: communicators.Communicator | None) -> bootstrap.Rendezvous:
-    """The endpoint at which the ranks of `comm` or of the launcher's world meet, and the key."""
+    """Return the endpoint at which the ranks of `comm` or of the launcher's world meet, and the key."""
     timeout_s = environment.start_timeout_s()
     if comm:
         key_file, exchange = environment.key_file("MPI"), communicators.exchange_of(comm, timeout_s)
@@ -445,7 +446,7 @@ def _rendezvous(world: environment.World | None, comm: communicators.Communicato
 
 
 def _hosts_are_equal(world: environment.World) -> bool:
-    """Collective where there are several hosts: no rank can tell from its own numbers alone (hosts of 1, 2 and 3)."""
+    """Return whether all hosts have the same number of ranks. Collective if there are several hosts."""
     if world.local_size == world.size:
         return True
     return len(set(clock.allgather([world.local_size], "farandole.local_size"))) == 1

@@ -1,15 +1,15 @@
 """Tools for running and finished jobs: inspect, the live page and metrics, the report, timelines, doctor.
 
-Its sources are flight recorders, /proc and timelines:
+They read flight recorders, /proc and timelines:
 
-    records             a file of a rank's flight recorder -> Recording; pure
-    recorders, jobs     where these files are, and the jobs of this user
-    processes, tails    what /proc says of a rank; recorders and /proc again and again
-    diagnosis           ranks at one moment -> who holds the job up; pure
-    step_times, stragglers, slow_links, snapshot, watch     the launcher's watch over a job that runs
+    records             parses a file of a rank's flight recorder; pure
+    recorders, jobs     find and read these files, and the jobs of this user
+    processes, tails    read /proc about a rank; read recorders and /proc repeatedly
+    diagnosis           decides which rank holds the job up at one moment; pure
+    step_times, stragglers, slow_links, snapshot, watch     the launcher's watch over a running job
     inspect, stacks                                         `farandole inspect`
     live                the page in the browser, metrics, and scalars for TensorBoard
-    timeline, report    traces: merged, and analysed
-    waits               who waits for whom, and how long steps take, for live and report; pure
-    doctor              checks of this machine, or of several
+    timeline, report    merge and analyse traces
+    waits               computes which rank waits for which, and step times, for live and report; pure
+    doctor              checks this machine, or several
 """

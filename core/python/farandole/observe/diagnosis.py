@@ -1,4 +1,4 @@
-"""Says which rank waits for which, and why, from the records of all ranks and the states of their processes. Pure."""
+"""Decides which rank waits for which, and why, from the ranks' records and the states of their processes. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from itertools import pairwise
 from farandole.observe.processes import Activity, Look
 from farandole.observe.records import Operation, Recording, State
 
-WAITS_FROM_S = 1.0  # a wait that is shorter is no news
-_STUCK_FROM_S = 0.5  # in another operation
-_MOST_NAMED = 6  # of ranks in a list
+WAITS_FROM_S = 1.0  # shorter waits are not reported
+_STUCK_FROM_S = 0.5  # of waiting in another operation
+_MOST_NAMED = 6  # ranks in a list
 _JOIN = "join"
 
 
 class Kind(Enum):
-    """The cause that holds the ranks up."""
+    """What holds the ranks up."""
 
     MOVES = "moves"
     LOST = "lost"
@@ -34,7 +34,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank that has a recorder on this host, and its process at the latest look at that."""
+    """A rank that has a recorder on this host, and the latest state of its process."""
 
     recording: Recording
     activity: Activity = Activity.UNKNOWN
@@ -43,30 +43,30 @@ class Rank:
 
     @property
     def number(self) -> int:
-        """Its rank."""
+        """The number of the rank."""
         return self.recording.rank
 
     @property
     def pending(self) -> list[Operation]:
-        """Its operations in flight, in the order in which it began them."""
+        """The operations in flight, in the order in which the rank began them."""
         return [operation for operation in self.recording.operations if operation.ended_ns is None]
 
     @property
     def last(self) -> Operation | None:
-        """The operation that it began last."""
+        """The operation that the rank began last."""
         return self.recording.operations[-1] if self.recording.operations else None
 
     @property
     def is_there(self) -> bool:
-        """False once it has left, has failed, or is dead."""
+        """False once the rank has left, has failed or is dead."""
         return self.recording.state is State.RUNNING and self.activity is not Activity.GONE
 
     def has_come_to(self, other: Operation) -> bool:
-        """True when it has begun the operation that another rank has begun."""
+        """Return whether it has begun this operation of another rank."""
         return any(_matches(operation, other) for operation in self.recording.operations)
 
     def takes_part_in(self, operation: Operation) -> bool:
-        """True when it has used the operation's set, or must change a set under a name, which only its members do."""
+        """Return whether it has used the operation's process set, or belongs to a set that is changed under a name."""
         process_set = operation.process_set
         if operation.name and operation.kind == "add_process_set":
             return self.number in operation.ranks
@@ -77,7 +77,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The sentence, and the facts that it tells, for programs."""
+    """The sentence for the user, and its facts for programs."""
 
     kind: Kind
     sentence: str
@@ -87,10 +87,10 @@ class Diagnosis:
 
 
 def diagnose(ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
-    """Say what holds the job up. `ranks` are of one job, in any order; at least one.
+    """Find what holds the job up. `ranks` are the ranks of one job, at least one, in any order.
 
-    `now_ns`: before the first rank was read. Reading takes seconds where the machine is busy, and what happens in the
-    meantime is then no wait.
+    `now_ns` is a time before the first rank was read. On a busy machine, reading takes seconds, and what happens
+    meanwhile must not count as a wait.
     """
     ranks = sorted(ranks, key=lambda rank: rank.number)
     waits = _longest_wait(ranks, now_ns)
@@ -106,7 +106,7 @@ def diagnose(ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
 
 
 def _lost(ranks: Sequence[Rank], now_ns: int) -> Diagnosis | None:
-    """A process that has ended without a word: by a signal, mostly."""
+    """Find processes that have ended without recording it, usually by a signal."""
     lost = [rank for rank in ranks if rank.recording.state is State.RUNNING and rank.activity is Activity.GONE]
     if not lost:
         return None
@@ -119,7 +119,7 @@ def _lost(ranks: Sequence[Rank], now_ns: int) -> Diagnosis | None:
 
 
 def _failed(ranks: Sequence[Rank]) -> Diagnosis | None:
-    """The reason by which most ranks have ended; they all name the rank that was to blame."""
+    """Find the reason with which most ranks have ended; all of them name the rank to blame."""
     ended = [rank.recording for rank in ranks if rank.recording.state is State.ENDED]
     if not ended:
         return None
@@ -130,7 +130,7 @@ def _failed(ranks: Sequence[Rank]) -> Diagnosis | None:
 
 
 def _stopped(ranks: Sequence[Rank], now_ns: int) -> Diagnosis | None:
-    """Ranks that are stopped hold others up, who may be on other hosts, or have not waited for long."""
+    """Find stopped ranks. Those that wait for them may be on other hosts, or have not waited for long."""
     stopped = [rank for rank in ranks if rank.is_there and rank.activity is Activity.STOPPED]
     if not stopped:
         return None
@@ -149,12 +149,12 @@ def _are_stopped(ranks: Sequence[Rank]) -> str:
 class _Wait:
     operation: Operation
     waiting: tuple[Rank, ...]
-    absent: tuple[Rank, ...]  # ranks of this host that have not come
+    absent: tuple[Rank, ...]  # ranks of this host that have not made the call
     waited_s: float
 
 
 def _longest_wait(ranks: Sequence[Rank], now_ns: int) -> _Wait | None:
-    """The first of the operations that have been in flight for long: later ones follow from it."""
+    """Find the first operation that has been in flight for long; later waits follow from it."""
     pending = [(operation, rank) for rank in ranks if rank.is_there for operation in rank.pending]
     pending = [(operation, rank) for operation, rank in pending if operation.kind != _JOIN]
     if not pending:
@@ -195,10 +195,10 @@ def _why(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagnosis:
 def _of_most(
     wait: _Wait, elsewhere: Sequence[Rank], ranks: Sequence[Rank], now_ns: int
 ) -> tuple[_Wait, Sequence[Rank]]:
-    """The wait of most ranks, and those elsewhere: the rarer course of a program is the wrong one.
+    """Return the wait of most ranks, and the ranks elsewhere, because the minority has probably diverged.
 
-    Only ranks that are in the process sets of both operations have had the choice. Where as many wait in either, those
-    are wrong whose last call has never followed the one before it.
+    Only ranks in the process sets of both operations count. If both sides have the same number of ranks, those are
+    blamed whose last call has never followed the call before it.
     """
     blocking = [operation for rank in elsewhere if (operation := _blocks(rank, wait)) is not None]
     (most, _), *_ = Counter(map(_call, blocking)).most_common(1)
@@ -237,9 +237,9 @@ def _of_late(wait: _Wait, late: Sequence[Rank], now_ns: int) -> str:
 
 
 def _of_divergence(wait: _Wait, elsewhere: Sequence[Rank], unseen: Sequence[int]) -> Diagnosis:
-    """Ranks wait in operations of which each lacks those that are in the other.
+    """Describe ranks that wait in two operations, each of which lacks the ranks that are in the other.
 
-    Where process sets are swapped, one of the `unseen` ranks of other hosts may have done so.
+    If process sets were used in different orders, one of the `unseen` ranks of other hosts may be the cause.
     """
     other = elsewhere[0]
     blocking = _blocks(other, wait)
@@ -276,7 +276,7 @@ def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagno
     if unseen and not agreed:
         where = f"look at the hosts of {_numbered(unseen)}"
         return _about(Kind.UNSEEN, wait, (), f"{_waiting(wait)}, and all ranks of this host have come: {where}")
-    # Files are read one after the other, so the last rank may have begun it after "now".
+    # Files are read one after the other, so the last rank may have begun the operation after "now".
     operations = [operation for rank in ranks for operation in rank.recording.operations]
     last_ns = max(operation.submitted_ns for operation in operations if _matches(operation, wait.operation))
     if (now_ns - last_ns) / 1e9 < WAITS_FROM_S:
@@ -286,7 +286,7 @@ def _of_nobody_absent(wait: _Wait, ranks: Sequence[Rank], now_ns: int) -> Diagno
 
 
 def _unseen(ranks: Sequence[Rank]) -> list[int]:
-    """The ranks of other hosts."""
+    """Return the ranks of other hosts."""
     seen, size = {rank.number for rank in ranks}, ranks[0].recording.size
     return [number for number in range(size) if number not in seen] if len(seen) < size else []
 
@@ -299,24 +299,24 @@ def _about(kind: Kind, wait: _Wait, culprits: Sequence[Rank], sentence: str) -> 
 
 
 def _matches(one: Operation, other: Operation) -> bool:
-    """True when ranks that have begun these are in the same operation, or would be if nothing else differed."""
+    """Return whether these are the same operation, or would be without the difference to report."""
     return (one.process_set, one.name, one.count) == (other.process_set, other.name, other.count) and (
         one.kind == other.kind or bool(one.name)
     )
 
 
 def _blocks(rank: Rank, wait: _Wait) -> Operation | None:
-    """The operation in which an absent rank waits for those that wait for it; None when there is none."""
+    """Return the operation in which an absent rank waits for the ranks that wait for it, or None."""
     return next((each for each in rank.pending if not all(other.has_come_to(each) for other in wait.waiting)), None)
 
 
 def _call(operation: Operation) -> tuple[object, ...]:
-    """The same for ranks that meet in an operation."""
+    """Return a key that is equal on ranks that make the same call."""
     return operation.kind, operation.process_set, operation.name, operation.count
 
 
 def _is_new(rank: Rank, other: Operation) -> bool:
-    """True when the rank's call of this operation has never followed the call before it so far."""
+    """Return whether the rank's call of this operation has never followed the call before it."""
     calls = [_call(operation)[:-1] for operation in rank.recording.operations]
     pairs = list(pairwise(calls))
     place = next((i for i, each in enumerate(rank.recording.operations) if _matches(each, other)), 0)
@@ -324,13 +324,13 @@ def _is_new(rank: Rank, other: Operation) -> bool:
 
 
 def _is_stuck(rank: Rank, wait: _Wait, now_ns: int) -> bool:
-    """False for a rank that has only just begun something else, such as gradients that come in another order."""
+    """Return whether the rank has waited in another operation for some time, and not only begun it."""
     blocking = _blocks(rank, wait)
     return blocking is not None and (now_ns - blocking.submitted_ns) / 1e9 >= _STUCK_FROM_S
 
 
 def _behind(rank: Rank, other: Operation) -> int:
-    """How many times fewer than another rank it has called what that one waits in; 0 where it is not known."""
+    """Return how many calls the rank is behind in the operation in which another rank waits, or 0 if unknown."""
     if not other.name:
         return 0
     same = [each.count for each in rank.recording.operations if _is_of(each, other)]
@@ -354,7 +354,7 @@ def _all_is_well(ranks: Sequence[Rank]) -> str:
 
 
 def last_seen(rank: Rank, now_ns: int, is_it: bool = True) -> str:
-    """What it did last, as a clause. `is_it`: the sentence was about this rank alone so far."""
+    """Return a clause about what the rank did last. With `is_it`, the sentence so far is about this rank alone."""
     last, who = rank.last, "it" if is_it else f"rank {rank.number}"
     if last is None:
         return f"{who} has begun no operation"
@@ -382,7 +382,7 @@ def _numbers_of(ranks: Sequence[Rank]) -> tuple[int, ...]:
 
 
 def _who(ranks: Sequence[Rank]) -> str:
-    """The ranks as text: "rank 3 (pid 71)" or "ranks 3, 4"."""
+    """Return the ranks as text: "rank 3 (pid 71)" or "ranks 3, 4"."""
     return _numbered(_numbers_of(ranks)) + (f" (pid {ranks[0].recording.pid})" if len(ranks) == 1 else "")
 
 
@@ -391,7 +391,7 @@ def _numbered(numbers: Sequence[int]) -> str:
 
 
 def _list(numbers: Iterable[int]) -> str:
-    """The numbers as text: "0-2, 4-7"."""
+    """Return the numbers as text: "0-2, 4-7"."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][-1] == number - 1:

@@ -1,4 +1,4 @@
-"""The installed copies of Farandole; what the compiled core does, tried in processes of its own within a time limit."""
+"""Checks the installed copies of Farandole and the compiled core, which runs in child processes with a time limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHILD = (
 
 @dataclass(frozen=True)
 class Trial:
-    """The answer of a child process; `error` is "" where it ended well."""
+    """The answer of a child process; `error` is "" if it succeeded."""
 
     answer: Mapping[str, Any] | None = None
     error: str = ""
@@ -49,8 +49,8 @@ class Trials:
 
 
 def attempt(base: Mapping[str, str], limit_s: float) -> Trials:
-    """Try the core. `base` is the environment of the ranks. Four times `limit_s` at most."""
-    # Which library carries what is judged by itself, and some work under their own launcher only.
+    """Try the core, for up to four times `limit_s`. `base` is the environment of the ranks."""
+    # Libraries of backends are assessed separately, and some work only under their own launcher.
     by_us = {name: value for name, value in base.items() if name != "FARANDOLE_BACKEND"}
     describe = attempt_to_describe(base, limit_s)
     if describe.error:
@@ -62,7 +62,7 @@ def attempt(base: Mapping[str, str], limit_s: float) -> Trials:
 
 
 def attempt_to_describe(base: Mapping[str, str], limit_s: float) -> Trial:
-    """Load the core where this command runs, perhaps as a rank."""
+    """Load the core in the environment of this command, which may be that of a rank."""
     return _try("describe", base, limit_s)
 
 
@@ -91,7 +91,7 @@ def _try(word: str, base: Mapping[str, str], limit_s: float) -> Trial:
 
 
 def _two_ranks(base: Mapping[str, str], limit_s: float) -> Trial:
-    """The same as a job of the launcher."""
+    """Run the trial as a job of two ranks."""
     begin, output, stop = time.monotonic(), io.StringIO(), launch.Stop()
     spec = launch.JobSpec.of(_command("exercise"), num_proc="2", prefix=False, start_timeout=limit_s)
     timer = threading.Timer(limit_s, stop.interrupt)
@@ -119,7 +119,7 @@ def _read(output: str, begin: float) -> Trial:
 
 
 def how_it_ended(code: int, stderr: str) -> str:
-    """Exit code and stderr of a child -> its error in one line."""
+    """Return a child's error in one line, from its exit code and stderr."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     if code >= 0:
         return lines[-1] if lines else f"it ended with {code}"
@@ -127,18 +127,18 @@ def how_it_ended(code: int, stderr: str) -> str:
 
 
 def copies(paths: Sequence[str]) -> list[str]:
-    """Folders `farandole` with a compiled core below `paths`, in the order in which Python looks."""
+    """Return the folders `farandole` with a compiled core below `paths`, in the order in which Python looks."""
     folders = [Path(path or ".", "farandole").resolve() for path in paths]
     return list(dict.fromkeys(str(folder) for folder in folders if any(folder.glob("_core*.so"))))
 
 
 def check(trials: Trials) -> list[Finding]:
-    """Look at this installation."""
+    """Assess this installation."""
     return [*several_copies(copies(sys.path)), *findings_of(trials, version_of("farandole"))]
 
 
 def several_copies(found: Sequence[str]) -> list[Finding]:
-    """The first is in use."""
+    """Assess several installed copies, of which the first is in use."""
     if len(found) < 2:
         return []
     return [
@@ -152,7 +152,7 @@ def several_copies(found: Sequence[str]) -> list[Finding]:
 
 
 def findings_of(trials: Trials, distribution: str) -> list[Finding]:
-    """`distribution`: the version of what is installed; "" where nothing is."""
+    """Assess the trials. `distribution` is the installed version, or ""."""
     return [
         _load(trials.describe, distribution),
         *_backends(trials.backends),
@@ -182,7 +182,7 @@ def _load(trial: Trial, distribution: str) -> Finding:
 
 
 def _backends(trial: Trial) -> list[Finding]:
-    """Those that need a library: which it is, or that there is none, which who asks for it has to fix."""
+    """Assess the backends that need a library: a missing one is a failure only if the user asks for it."""
     if trial.answer is None:
         return [warn("backends", f"cannot be looked for: {trial.error}", "Look at its last line.")]
     asked_for, names = trial.answer.get("asked_for", []), [name for name, _, _ in trial.answer["found"]]

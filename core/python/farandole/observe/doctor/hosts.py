@@ -1,4 +1,4 @@
-"""Several hosts: which answered, what each found, which reach each other, and where they differ. Pure."""
+"""Assesses several hosts: which answered, what each found, which reach each other, and how they differ. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NONE = "none"
 
 @dataclass(frozen=True)
 class Versions:
-    """The packages of one host: name -> version."""
+    """The versions of one host's packages, by name."""
 
     own: Mapping[str, str] = field(default_factory=dict)  # farandole and its plugins
     others: Mapping[str, str] = field(default_factory=dict)  # Python, numpy, frameworks
@@ -24,7 +24,7 @@ class Versions:
 
 @dataclass(frozen=True)
 class Clock:
-    """How far a host's clock is ahead of the launcher's, and how wrong that may be: half a round trip."""
+    """How far a host's clock is ahead of the launcher's, with the possible error, half a round trip."""
 
     ahead_s: float
     error_s: float
@@ -32,28 +32,28 @@ class Clock:
 
 @dataclass
 class HostFacts:
-    """One host, as far as it has answered. `problem` and `remedy`: why it has not, or not to the end."""
+    """What is known of one host. `problem` and `remedy` say why it did not answer completely."""
 
     name: str
     problem: str = ""
     remedy: str = ""
-    python: str = ""  # its interpreter
-    version: str = ""  # its agent's
+    python: str = ""  # path of its interpreter
+    version: str = ""  # of its agent
     identity: str = ""  # of the machine
     offered: Sequence[str] = ()  # its addresses
-    reached: Collection[tuple[int, str]] | None = None  # numbers and addresses of hosts
+    reached: Collection[tuple[int, str]] | None = None  # numbers and addresses of the hosts that it reached
     clock: Clock | None = None
     findings: Sequence[Finding] | None = None
     versions: Versions | None = None
 
     @property
     def answered(self) -> bool:
-        """Returns whether an agent greeted from there."""
+        """Return whether an agent has answered from this host."""
         return bool(self.identity)
 
 
 def findings_of(hosts: Sequence[HostFacts]) -> list[Finding]:
-    """Facts about the hosts -> findings, those of each host together, those about several at the end."""
+    """Return the findings, grouped by host, with those about several hosts at the end."""
     found: list[Finding] = []
     for index, host in enumerate(hosts):
         own = [*_answer(host), *_reach(index, hosts), *(host.findings or ())]
@@ -71,7 +71,7 @@ def _answer(host: HostFacts) -> list[Finding]:
 
 
 def _sentence(text: str) -> str:
-    """As a remedy stands in the report. A command stays as it is."""
+    """Return the text as a sentence of the report. Commands are not changed."""
     return text if text.startswith("ssh ") else text[:1].upper() + text[1:]
 
 
@@ -110,7 +110,7 @@ def _versions(hosts: Sequence[HostFacts]) -> list[Finding]:
         assert host.versions is not None
         own[host.name], others[host.name] = dict(host.versions.own), dict(host.versions.others)
     for host in hosts:
-        if host.answered and host.versions is None:  # its agent named this one
+        if host.answered and host.versions is None:  # its agent was started with this interpreter
             own[host.name] = {"farandole": host.version}
     plugins = {name: own[name] for name in others}
     found = [_differing(FAIL, "farandole", own)]
@@ -124,7 +124,7 @@ def _names(versions: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def _differing(level: str, name: str, versions: Mapping[str, Mapping[str, str]]) -> Finding | None:
-    """A finding where the hosts have different versions of package `name`."""
+    """Return a finding if the hosts have different versions of package `name`."""
     hosts_of = _groups({host: each.get(name) or _NONE for host, each in versions.items()})
     if len(hosts_of) < 2:
         return None
@@ -137,7 +137,7 @@ def _differing(level: str, name: str, versions: Mapping[str, Mapping[str, str]])
 
 
 def _groups(values: Mapping[str, str]) -> dict[str, list[str]]:
-    """Host -> value becomes value -> hosts."""
+    """Return the hosts of each value."""
     hosts_of: dict[str, list[str]] = {}
     for host, value in values.items():
         hosts_of.setdefault(value, []).append(host)
@@ -145,7 +145,7 @@ def _groups(values: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _wheels(hosts: Sequence[HostFacts]) -> list[Finding]:
-    """Packages of one version and platform whose files differ: wheels of different builds."""
+    """Assess packages of the same version and platform whose files differ, as in wheels of different builds."""
     groups: dict[tuple[str, str, str], dict[str, str]] = {}
     for host in hosts:
         known = host.versions or Versions()
@@ -182,5 +182,5 @@ def _clocks(hosts: Sequence[HostFacts]) -> list[Finding]:
 
 
 def _list(names: Sequence[str]) -> str:
-    """Host names for a sentence."""
+    """Return host names for a sentence."""
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -20,8 +20,8 @@ _ENOUGH_LOCKED = 1 << 30
 
 
 def check() -> list[Finding]:
-    """Ask this machine."""
-    is_root = os.getuid() == 0  # whose processes are not limited
+    """Check the limits of this machine."""
+    is_root = os.getuid() == 0  # the number of root's processes is not limited
     has_rdma = any(Path("/sys/class/infiniband").glob("*"))
     return [
         memory(psutil.virtual_memory().available, *cgroups.memory()),
@@ -48,7 +48,7 @@ def _threads_of(uid: int) -> int:
 
 
 def memory(available: int, limit: float, used: int) -> Finding:
-    """Bytes of the whole machine, and of the tightest control group."""
+    """Assess the memory, in bytes: that of the machine, and the tightest limit of its control groups."""
     text = f"{_mib(available)} available on this machine"
     if limit != inf:
         text += f"; this cgroup uses {_mib(used)} of {_mib(limit)}, shared memory counts"
@@ -64,7 +64,7 @@ def open_files(limit: float) -> Finding:
 
 
 def processes(limit: float, running: int) -> Finding:
-    """Threads of this user."""
+    """Assess the limit of threads of this user."""
     text = f"{_count(limit)}; {running} threads of this user run now"
     fix = f"Raise it with `ulimit -u {running + 4 * _ENOUGH_PROCESSES}` or more before the job starts."
     bad = f"{text}: each rank starts one per core and data loaders more"
@@ -72,7 +72,7 @@ def processes(limit: float, running: int) -> Finding:
 
 
 def locked_memory(limit: float, has_rdma: bool) -> Finding:
-    """Bytes."""
+    """Assess the limit of locked memory, in bytes."""
     text = "unlimited" if limit == inf else f"{_mib(limit)} may be locked"
     bad = f"{text}, but this machine has InfiniBand or RoCE, for which NCCL and MPI lock their buffers"
     fix = "Raise it with `ulimit -l unlimited`; in Docker, --ulimit memlock=-1."

@@ -1,4 +1,4 @@
-"""Platform, Python, the kernel calls that shared memory needs, who we are, in what container, and CUDA's driver."""
+"""Checks platform, Python, the system calls for shared memory, the user, the container, and CUDA's driver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig")
 
 
 def check(environment: Mapping[str, str]) -> list[Finding]:
-    """Ask this machine."""
+    """Check this machine."""
     uname = os.uname()
     return [
         platform(uname.sysname, uname.release, uname.machine),
@@ -34,7 +34,7 @@ def check(environment: Mapping[str, str]) -> list[Finding]:
 
 
 def container_of(environment: Mapping[str, str], root: Path = Path("/")) -> str:
-    """The kind of container, by its usual traces; "" for none."""
+    """Return the kind of container, from its usual traces, or ""."""
     if "KUBERNETES_SERVICE_HOST" in environment:
         return "a Kubernetes pod"
     if (root / ".dockerenv").exists():
@@ -54,9 +54,9 @@ def _user_name() -> str:
 
 
 def drivers(library_path: str) -> list[str]:
-    """The paths of CUDA's driver in LD_LIBRARY_PATH and the linker's cache, the preferred first; links count once.
+    """Return the paths of CUDA's driver in LD_LIBRARY_PATH and the linker's cache, the preferred one first.
 
-    It is not loaded. The libraries of the backends are looked for by the core itself (build.py).
+    Links count once. The driver is not loaded. The core itself looks for libraries of backends (build.py).
     """
     files = [str(Path(folder, "libcuda.so.1")) for folder in library_path.split(":") if folder]
     files += re.findall(r" => (\S+/libcuda\.so\.1)$", _linker_cache(), re.MULTILINE)
@@ -77,14 +77,14 @@ def _linker_cache() -> str:
 
 
 def platform(system: str, kernel: str, machine: str) -> Finding:
-    """The names of uname(2)."""
+    """Assess the names that uname(2) returns."""
     text = f"{system} {kernel} on {machine}"
     fix = "Farandole runs on Linux on x86-64 or aarch64 only: use such a machine or container."
     return fail_unless(system == "Linux" and machine in MACHINES, "platform", text, fix)
 
 
 def python(implementation: str, version: tuple[int, int, int], executable: str) -> Finding:
-    """The interpreter."""
+    """Assess the interpreter."""
     text = f"{implementation} {'.'.join(map(str, version))}, {executable}"
     if implementation != "CPython":
         return fail("python", text, "Farandole's wheels are for CPython: install it and reinstall Farandole there.")
@@ -110,7 +110,7 @@ def pidfd(error: str, kernel: str) -> Finding:
 
 
 def user(uid: int, name: str) -> Finding:
-    """`name`: "" where the user id has none."""
+    """Assess the user. `name` is "" if the user id has none."""
     text = f"{name} (uid {uid}); all ranks of a machine must run as the same user"
     bad = f"uid {uid} has no name in /etc/passwd: programs that ask for it fail, PyTorch's compiler among them"
     return warn_unless(
@@ -119,7 +119,7 @@ def user(uid: int, name: str) -> Finding:
 
 
 def container(kind: str) -> Finding:
-    """`kind`: "" where none was noticed."""
+    """Report the kind of container, or ""."""
     if not kind:
         return ok("container", "none noticed")
     return ok(
@@ -130,7 +130,7 @@ def container(kind: str) -> Finding:
 
 
 def cuda_driver(paths: list[str], visible: int) -> Finding:
-    """`visible`: how many GPUs ranks would see."""
+    """Assess CUDA's driver. `visible` is the number of GPUs that ranks would see."""
     check, text = "CUDA driver", ", ".join(paths)
     if not paths and visible:
         text = f"{visible} NVIDIA GPU(s) are here, but no libcuda.so.1"

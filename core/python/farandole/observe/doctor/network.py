@@ -14,7 +14,7 @@ _LIMIT_S = 5.0
 
 
 def check() -> list[Finding]:
-    """Ask this machine; takes 5 seconds at most."""
+    """Check this machine, in 5 seconds at most."""
     return [loopback(error_of(_use_loopback)), _host_name()]
 
 
@@ -31,7 +31,7 @@ def _use_loopback() -> None:
 
 
 def _host_name() -> Finding:
-    """The resolver has no time limit of its own, so it is asked in a thread."""
+    """Look up the host's name in a thread, because the resolver has no time limit."""
     name, addresses = os.uname().nodename, set[str]()
     errors: list[str] = []
 

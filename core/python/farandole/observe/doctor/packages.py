@@ -1,4 +1,4 @@
-"""Frameworks and plugins, by what their installers wrote down: an import costs seconds and may crash."""
+"""Checks frameworks and plugins by their metadata, because an import takes seconds and may crash."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Plugin:
 class Facts:
     """The installed packages."""
 
-    farandole: str  # version; "" where it is not installed
-    numpy: str  # "" where there is none
+    farandole: str  # version, or ""
+    numpy: str  # version, or ""
     frameworks: Mapping[str, str] = field(default_factory=dict)  # import -> version
     plugins: tuple[Plugin, ...] = ()
 
 
 def gather() -> Facts:
-    """Ask this Python installation."""
+    """Collect the facts about this Python installation."""
     found = {name: _framework(name, distributions) for name, distributions in FRAMEWORKS.items()}
     entries = sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
     return Facts(
@@ -76,7 +76,7 @@ def _is_importable(module: str) -> bool:
 
 
 def findings_of(facts: Facts) -> list[Finding]:
-    """The installed packages -> findings."""
+    """Assess the installed packages."""
     found = [ok("numpy", facts.numpy or "not installed; only farandole.numpy needs it")]
     found += [_check_framework(name, version, facts) for name, version in facts.frameworks.items()]
     if not facts.frameworks:
@@ -135,6 +135,6 @@ def _check_plugin(plugin: Plugin, facts: Facts) -> Finding:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """A version `2.13.0+cpu` -> (2, 13, 0); () where no number leads."""
+    """Return the numbers of a version, such as (2, 13, 0) for `2.13.0+cpu`; () if it begins with no number."""
     match = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(part) for part in match[0].split(".")) if match else ()

@@ -1,4 +1,4 @@
-"""Findings -> what is printed, and the exit code."""
+"""Turns findings into text or JSON, and into the exit code."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ALL_HOSTS = "all hosts"
 
 
 def as_text(findings: Sequence[Finding]) -> str:
-    """One line for each finding, its fix below it, a summary at the end."""
+    """Return one line for each finding, with its fix below, and a summary at the end."""
     return "\n".join([*(line for each in findings for line in _lines(each)), "", _summary(findings, "here")])
 
 
 def hosts_as_text(findings: Sequence[Finding]) -> str:
-    """One line for each finding that is not OK, one for those of a host that are, a summary at the end."""
+    """Return a line for each finding that is not OK, a line for each host's OK findings, and a summary at the end."""
     lines: list[str] = []
     hosts = dict.fromkeys(each.host for each in findings)
     width = max(len(host or _ALL_HOSTS) for host in hosts) + 1
@@ -42,23 +42,23 @@ def _lines(finding: Finding, prefix: str = "") -> list[str]:
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """For programs: `ok` is false where something is FAIL."""
+    """Return JSON for programs; `ok` is false if a finding is FAIL."""
     rows = [{name: value for name, value in asdict(each).items() if name != "host"} for each in findings]
     return json.dumps({"ok": exit_code(findings) == 0, "findings": rows}, indent=2)
 
 
 def hosts_as_json(findings: Sequence[Finding]) -> str:
-    """For programs: a list; the host of a finding about several is ""."""
+    """Return a JSON list for programs; the host of a finding about several hosts is ""."""
     return json.dumps([{"host": each.host, **asdict(each)} for each in findings], indent=2)
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """1 where something is FAIL, else 0."""
+    """Return 1 if a finding is FAIL, else 0."""
     return int(any(finding.level == FAIL for finding in findings))
 
 
 def _summary(findings: Sequence[Finding], place: str) -> str:
-    """The last line; `place` is where jobs run or not."""
+    """Return the last line. `place` is the machine or the machines."""
     count = {level: sum(finding.level == level for finding in findings) for level in (OK, WARN, FAIL)}
     text = f"{count[OK]} OK, {count[WARN]} WARN, {count[FAIL]} FAIL: "
     if count[FAIL]:

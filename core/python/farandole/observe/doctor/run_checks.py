@@ -2,7 +2,7 @@
 
     python -m farandole.observe.doctor.run_checks LIMIT_S
 
-is the child in which an agent checks its host: it prints findings and versions of packages as one line of JSON.
+is the child process in which an agent checks its host. It prints findings and package versions as one line of JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from farandole.observe.doctor.finding import Finding, warn
 
 
 def run_checks(environment: Mapping[str, str], limit_s: float) -> list[Finding]:
-    """Ask this machine everything; `limit_s` is the time that each trial of the core may take."""
+    """Run all checks of this machine. Each trial of the core may take `limit_s`."""
     trials = build.attempt(environment, limit_s)
     topics: dict[str, Callable[[], list[Finding]]] = {
         "machine": lambda: machine.check(environment),
@@ -36,7 +36,7 @@ def run_checks(environment: Mapping[str, str], limit_s: float) -> list[Finding]:
 
 
 def findings_of(name: str, topic: Callable[[], list[Finding]]) -> list[Finding]:
-    """The findings of `topic`. A topic that fails says so, and the other topics are checked all the same."""
+    """Return the findings of a topic. A topic that fails becomes a finding, so the others are still checked."""
     try:
         return topic()
     except Exception as error:
@@ -45,7 +45,7 @@ def findings_of(name: str, topic: Callable[[], list[Finding]]) -> list[Finding]:
 
 
 def versions() -> dict[str, Any]:
-    """The versions that hosts compare; none of the packages is imported."""
+    """Return the versions that hosts compare, without importing the packages."""
     facts = packages.gather()
     plugins = {plugin.distribution: plugin.version for plugin in facts.plugins}
     own = {"farandole": facts.farandole, **plugins}
@@ -67,17 +67,17 @@ def _digest_of(distribution: str) -> str:
 
 
 def digest(record: Iterable[str]) -> str:
-    """The lines of a wheel's RECORD -> some digits that change with any of its files; "" where it lists none.
+    """Return a digest of all files in a wheel's RECORD, or "" if it lists none.
 
-    An installer adds files without a hash, and some to the folder *.dist-info.
+    Files that an installer adds do not count: those without a hash, and those in *.dist-info.
     """
     lines = sorted(line for line in record if ",sha256=" in line and ".dist-info/" not in line)
-    own = [line for line in lines if not line.startswith("..")]  # scripts name the interpreter
+    own = [line for line in lines if not line.startswith("..")]  # not scripts, which contain the interpreter's path
     return hashlib.sha256("\n".join(own).encode()).hexdigest()[:12] if own else ""
 
 
 def main() -> None:
-    """Examine and print."""
+    """Run the checks and print the result."""
     findings = run_checks(inherited(), float(sys.argv[1]))
     print(json.dumps({"findings": [asdict(each) for each in findings], "versions": versions()}))
 

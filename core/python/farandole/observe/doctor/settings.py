@@ -1,4 +1,4 @@
-"""FARANDOLE_* variables that are set, and who starts the ranks: what the job's key is as secret as."""
+"""Checks FARANDOLE_* variables, the launcher, and how secret the job's key is."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from farandole.launch.local import KEY_BYTES
 from farandole.observe.doctor.finding import Finding, fail, ok, warn
 
 _PREFIX = "FARANDOLE_"
-_OPTIONS = "FARANDOLE_RUN_"  # before the name of an option of `farandole run`, which judges these itself
-_LIKELY = 0.75  # from here on a name is taken for a slip of the finger
+_OPTIONS = "FARANDOLE_RUN_"  # prefix of the options of `farandole run`, which assesses these itself
+_LIKELY = 0.75  # similarity from which a name counts as a misspelling
 TEXT = ("any text",)
 
 
@@ -26,8 +26,8 @@ class Number:
 
 _SECONDS, _SWITCH = Number("seconds", 1e9), ("0", "1")
 
-# Name without prefix -> the words it may hold, its number, or TEXT, which is for others to judge: init() judges the
-# place of a rank. A test compares the names and words with who reads them.
+# Names without the prefix, and their words, their number, or TEXT for values that other code checks: init() checks the
+# place of a rank. A test compares the names and words with the code that reads them.
 KNOWN: dict[str, tuple[str, ...] | Number] = {
     **dict.fromkeys(
         (
@@ -51,7 +51,7 @@ KNOWN: dict[str, tuple[str, ...] | Number] = {
 
 
 def check(environment: Mapping[str, str], place: Mapping[str, str] | None) -> list[Finding]:
-    """Read the environment. `place`: what init() makes of it, see _runtime/selftest.py; None: the core is broken."""
+    """Check the environment. `place` is what init() makes of it (_runtime/selftest.py); None: the core is broken."""
     variables = {name: value for name, value in environment.items() if name.startswith(_PREFIX)}
     found = [variable(name, value) for name, value in sorted(variables.items())]
     if not found:
@@ -62,7 +62,7 @@ def check(environment: Mapping[str, str], place: Mapping[str, str] | None) -> li
 
 
 def likely_slips(environment: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable that is nearly one of ours. Names of no likeness may be the user's own."""
+    """Return a sentence for each variable that nearly has the name of one of ours. Others may be the user's own."""
     ours = [name for name in environment if name.startswith(_PREFIX) and not name.startswith(_OPTIONS)]
     unknown = [name for name in ours if name.removeprefix(_PREFIX) not in KNOWN]
     likely = [(name, _nearest(name, cutoff=_LIKELY)) for name in sorted(unknown)]
@@ -70,14 +70,14 @@ def likely_slips(environment: Mapping[str, str]) -> list[str]:
 
 
 def _nearest(name: str, cutoff: float) -> str:
-    import difflib  # 5 ms that a start without slips does not pay
+    import difflib  # takes 5 ms, which a start without misspellings avoids
 
     near = difflib.get_close_matches(name.removeprefix(_PREFIX), list(KNOWN), n=1, cutoff=cutoff)
     return _PREFIX + near[0] if near else ""
 
 
 def variable(name: str, value: str) -> Finding:
-    """Whether its name is known, and its value."""
+    """Assess the name and the value of a variable."""
     known = TEXT if name.startswith(_OPTIONS) else KNOWN.get(name.removeprefix(_PREFIX))
     if known is None:
         fix = f"Did you mean {_nearest(name, cutoff=0.0)}? Else unset it."
@@ -104,7 +104,7 @@ def _expected(known: tuple[str, ...] | Number) -> str:
 
 
 def launcher(place: Mapping[str, str]) -> Finding:
-    """Assess what init() says about this environment."""
+    """Assess what init() makes of this environment."""
     check = "launcher"
     if place["refusal"]:
         return fail(check, "init() refuses to start in this environment", place["refusal"])
@@ -116,7 +116,7 @@ def launcher(place: Mapping[str, str]) -> Finding:
 
 
 def key(place: Mapping[str, str], path: str) -> Finding:
-    """Assess the secrecy of the job's key. `path`: FARANDOLE_KEY_FILE."""
+    """Assess the secrecy of the job's key. `path` is FARANDOLE_KEY_FILE."""
     check, who = "job key", place["launcher"]
     if place["key_error"]:
         return fail(check, place["key_error"], f"Make one: (umask 077; head -c {KEY_BYTES} /dev/urandom > key)")
