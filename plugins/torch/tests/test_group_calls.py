@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from farandole.testing import spawn, world
+from farandole_torch import _private
 from test_distributed import joined, moves, reductions
 from versions import needs
 
@@ -295,3 +296,11 @@ def test_between_two(case):
 
 def test_an_abort_wakes_whoever_waits():
     spawn(2, aborted, timeout=60)  # its operation stays in flight, where a later join would wait for it
+
+
+@needs(2, 13, "what is in its AllreduceOptions is known")
+def test_no_more_of_an_object_of_pytorch_is_read_than_is_allocated(monkeypatch):
+    find = _private.image_of_blocking_sum.__wrapped__
+    assert find() is not None
+    monkeypatch.setattr(_private, "allocated_bytes", lambda address: 56)
+    assert find() is None

@@ -98,12 +98,22 @@ def name_of_group(group: Any, default: str) -> str:
     return str(torch.distributed.distributed_c10d._world.pg_names.get(group, default))
 
 
+def allocated_bytes(address: int) -> int:
+    """Returns how many bytes `malloc` has for this object of its; 0 for None, or where that cannot be asked."""
+    ask = getattr(ctypes.CDLL(None), "malloc_usable_size", None)
+    if ask is None:
+        return 0
+    ask.argtypes, ask.restype = [ctypes.c_void_p], ctypes.c_size_t
+    return int(ask(address))
+
+
 @functools.cache
 def image_of_blocking_sum() -> tuple[type, int, bytes, bytes] | None:
     """What lies in an AllreduceOptions that asks for a blocking sum: see `carried_allreduce`. None where it varies.
 
     pybind11 keeps a pointer to what is in C++ behind the head of an object. Which bytes there tell the reduction, and
-    which one whether the operation blocks, is found by trying all.
+    which one whether the operation blocks, is found by trying all. In PyTorch 2.13 the object has the 64 bytes that are
+    read, and in earlier versions more. None, too, if a later one allocates less.
     """
     import torch.distributed as dist
 
@@ -116,6 +126,8 @@ def image_of_blocking_sum() -> tuple[type, int, bytes, bytes] | None:
             return None
         options.reduceOp, options.asyncOp = kind, bool(is_async)
         address = ctypes.c_void_p.from_address(id(options) + pointer_at).value or 0
+        if allocated_bytes(address) < size:
+            return None
         seen.append((int(kind), is_async, ctypes.string_at(address, size)))
     of_kind = [at for at in range(size) if all(memory[at] == kind for kind, _, memory in seen)]
     of_async = [at for at in range(size) if all(memory[at] == is_async for _, is_async, memory in seen)]
