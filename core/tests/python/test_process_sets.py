@@ -4,6 +4,7 @@ import copy
 import os
 import pickle
 import re
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -222,6 +223,44 @@ def test_members_that_give_different_ranks_are_told_so_and_go_on():
         assert len(errors) == (1 if rank == 2 else 2)
     assert "cannot have rank 9" in results[0][0][1][1]
     assert "rank 0" in results[1][0][1][1] and "could not make its call" in results[1][0][1][1]
+
+
+class Interruption(BaseException):
+    """Stands for KeyboardInterrupt."""
+
+
+def interrupted_in(call, *args):
+    def interrupt(*_):
+        raise Interruption
+
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    with pytest.raises(Interruption):
+        call(*args)
+
+
+def make_groups_with_interruptions():
+    """Rank 0 is interrupted while it waits for rank 1: many times for a set that it gives up, and then for one more."""
+    fnp.init()
+    before = None
+    for attempt in range(70):  # a rank can be in 63
+        if fnp.rank() == 0:
+            interrupted_in(add_own_process_set, [0, 1], f"given up {attempt}")
+        fnp.barrier()
+        if fnp.rank() == 1:
+            group = add_own_process_set([0, 1], f"given up {attempt}")
+            assert before is None or remove_own_process_set(before)
+            before = group
+    if fnp.rank() == 0:
+        interrupted_in(add_own_process_set, [0, 1], "again")
+    fnp.barrier()
+    group = add_own_process_set([0, 1], "again")
+    assert before is None or remove_own_process_set(before)
+    return fnp.allreduce(np.ones(1), op=fnp.Sum, process_set=group).tolist()
+
+
+def test_a_set_whose_addition_was_interrupted_is_given_up_or_taken_later():
+    assert spawn(2, make_groups_with_interruptions, timeout=100) == [[2.0]] * 2
 
 
 def make_many_groups():

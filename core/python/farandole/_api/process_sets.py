@@ -10,7 +10,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 from farandole._api.earlier import await_earlier
 from farandole._api.errors import ArgumentError, not_initialized
@@ -18,6 +18,9 @@ from farandole._api.ops import Kind
 from farandole._api.refusals import CallGuard
 from farandole._runtime.native import core
 from farandole._start.communicators import Communicator, communicator, ranks_of
+
+if TYPE_CHECKING:
+    from farandole._core import Handle
 
 _Ranks = tuple[int, ...]
 T = TypeVar("T")
@@ -137,6 +140,7 @@ class _State:
         self.wanted: list[_Ranks] = []  # added and not removed, those included that do not fit this world
         self.numbered: dict[int, _Ranks] = {}  # as added to the core of this world and not removed, by their numbers
         self.own: dict[OwnProcessSet, int] = {}  # of this world, with their numbers
+        self.interrupted: dict[tuple[str, _Ranks], Handle[None]] = {}  # additions to `own`, by names: see own_sets.py
         self.members: tuple[int, ...] = ()  # of an elastic job: the process that each rank above means
         self.is_outside = False  # of a world that this process is to join
         self.known: weakref.WeakSet[ProcessSet] = weakref.WeakSet()
@@ -249,48 +253,6 @@ def process_set_included(process_set_id: int = 0) -> bool:
     if process_set_id not in sets:
         raise ArgumentError(f"there is no process set {process_set_id}; there are {sorted(sets)}")
     return _state.place[0] in sets[process_set_id]
-
-
-# ---- for groups of a framework
-
-
-def add_own_process_set(ranks: Sequence[int], name: str = "") -> ProcessSet:
-    """Make a set of its own for a group of some framework. Only its members call it, at any time, from any thread.
-
-    Args:
-        ranks: the members, this rank among them.
-        name: equal on all members, and different from that of any other group that is made or removed meanwhile;
-            default: made of the ranks.
-
-    Raises:
-        ValueError: not such ranks; or they are in as many sets as can be, 63.
-        MismatchError: the members give different ranks under one name.
-    """
-    _need_world()
-    name = f"process set {name or list(ranks)}"
-    with CallGuard(name, 0):
-        added = OwnProcessSet(ranks)
-        _check_fits(tuple(added.ranks), _state.place[1])
-    if _state.place[0] not in added.ranks:
-        raise ArgumentError(f"rank {_state.place[0]} is not in {added}; make the call on the ranks of the set only")
-    # Without the lock: another thread may make a set that others of its members wait for first.
-    _state.own[added] = _add_to_core(tuple(added.ranks), name)
-    return added
-
-
-def remove_own_process_set(process_set: ProcessSet) -> bool:
-    """Forget a set of `add_own_process_set`. Only its members call it, once its operations are complete.
-
-    Returns whether there was one. Raises ValueError while an operation is in flight here, MismatchError if elsewhere.
-    """
-    number = _state.own.get(cast(OwnProcessSet, process_set))
-    if number is None:
-        return False
-    _remove_from_core(number, f"removal of process set {number}")
-    _state.own.pop(cast(OwnProcessSet, process_set), None)
-    with _state.lock:
-        _state.ids = dict(_state.ids)  # so that its number is looked up again
-    return True
 
 
 # ---- for the operations
@@ -446,14 +408,14 @@ def _begin(rank: int, members: tuple[int, ...], comm: Communicator | None) -> No
     _state.place = rank, len(members)
     _state.members = members
     _state.comm = comm
-    _state.ids, _state.own = {_state.everybody(): 0}, {}
+    _state.ids, _state.own, _state.interrupted = {_state.everybody(): 0}, {}, {}
 
 
 def leave() -> None:
     """The world is gone."""
     _state.place = 0, 0
     _state.comm = None
-    _state.ids, _state.own = {}, {}
+    _state.ids, _state.own, _state.interrupted = {}, {}, {}
 
 
 def _register(ranks: _Ranks) -> None:
@@ -462,22 +424,26 @@ def _register(ranks: _Ranks) -> None:
     _state.numbered[number] = ranks
 
 
-def _change_core(kind: Kind, ranks: Sequence[int], name: str) -> list[int]:
+def begin_change(kind: Kind, ranks: Sequence[int], name: str) -> Handle[None]:
     """Change the core's table. Collective over all ranks, or, with a name, over the members of the set."""
-    if not name:
-        await_earlier()
-    handle = core.submit(kind, [], None, (name, 0, 0, 1.0, 1.0, 0), ranks=ranks)
+    return core.submit(kind, [], None, (name, 0, 0, 1.0, 1.0, 0), ranks=ranks)
+
+
+def await_added(handle: Handle[None]) -> int:
+    """Wait for a new set. Returns its number."""
     handle.wait()
-    return [struct.unpack("q", memoryview(output))[0] for output in handle.outputs()]
+    (number,) = struct.unpack("q", memoryview(handle.outputs()[0]))
+    return int(number)
 
 
-def _add_to_core(ranks: _Ranks, name: str = "") -> int:
-    (number,) = _change_core(Kind.ADD_PROCESS_SET, ranks, name)
-    return number
+def _add_to_core(ranks: _Ranks) -> int:
+    await_earlier()
+    return await_added(begin_change(Kind.ADD_PROCESS_SET, ranks, ""))
 
 
-def _remove_from_core(number: int, name: str = "") -> None:
-    _change_core(Kind.REMOVE_PROCESS_SET, [number], name)
+def _remove_from_core(number: int) -> None:
+    await_earlier()
+    begin_change(Kind.REMOVE_PROCESS_SET, [number], "").wait()
 
 
 def _need_world() -> None:

@@ -2,7 +2,7 @@
 
 from farandole._api.collectives import carried_allreduce
 from farandole._api.messages import recv_async, send_async
-from farandole._api.process_sets import add_own_process_set, remove_own_process_set
+from farandole._api.own_sets import add_own_process_set, remove_own_process_set
 from farandole._api.waiting import limit_waits
 from farandole._start.bootstrap import Exchange, register_exchange
 from farandole._start.connection import FAILURES as CONNECTION_FAILURES
