@@ -12,14 +12,14 @@ from farandole.observe import jobs, processes, stacks
 from farandole.observe.diagnosis import Diagnosis, Rank, diagnose
 from farandole.observe.records import Operation, Wanted
 
-_MOST_STACKS = 16  # ranks of which stacks are shown; the culprits' come first
+_MOST_STACKS = 16  # ranks whose stacks are shown, the culprits first
 _AT_ONCE = 4
-_MOST_EPOCHS = 3  # that an elastic job may begin during the look
+_MOST_EPOCHS = 3  # that an elastic job may begin while its ranks are examined
 _WANTED = Wanted(most=512)  # operations of a rank, beside those in flight
-_MOST_PENDING = 3  # operations in flight, of a rank in the text
-_MOST_RECENT = 16  # operations of a rank in the JSON
+_MOST_PENDING = 3  # operations in flight of a rank, in the text
+_MOST_RECENT = 16  # operations of a rank, in the JSON
 
-Stacks = Mapping[int, "list[stacks.Thread] | str"]  # by rank; a text says why there are none
+Stacks = Mapping[int, "list[stacks.Thread] | str"]  # by rank; or a text that says why there are none
 
 
 def inspect(
@@ -31,7 +31,7 @@ def inspect(
     native: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[str, str]:
-    """The text to print, and a hint about what is missing. Raises InspectionError."""
+    """Return the text to print, and a hint about what is missing. Raises InspectionError."""
     job = jobs.choose(jobs.find(base), wanted)
     ranks, now_ns = _examine(base, job, sleep)
     found = diagnose(ranks, now_ns)
@@ -43,10 +43,10 @@ def inspect(
 
 
 def _examine(base: Mapping[str, str], job: jobs.Job, sleep: Callable[[float], None]) -> tuple[list[Rank], int]:
-    """The ranks with what their processes do, and the time at which their files began to be read.
+    """Return the ranks and their activities, and the time at which reading their files began.
 
-    Their files are read last, one right after the other: what the ranks do meanwhile would look like a difference
-    between them. Ranks whose files are gone by then have left in good order.
+    The files are read last and in quick succession, because what the ranks do meanwhile would look like a difference
+    between them. Ranks whose files have disappeared by then have left in good order.
     """
     for _ in range(_MOST_EPOCHS):
         before = {each.pid: processes.look(each, time.monotonic_ns()) for each in job.recordings}
@@ -60,13 +60,13 @@ def _examine(base: Mapping[str, str], job: jobs.Job, sleep: Callable[[float], No
             for each in job.recordings
             if each.pid in before
         ]
-        if ranks and job.epoch == former.epoch:  # else these ranks are of two epochs
+        if ranks and job.epoch == former.epoch:  # otherwise the ranks belong to two epochs
             break
     return ranks or list(map(Rank, job.recordings)), now_ns
 
 
 def _stacks(ranks: list[Rank], found: Diagnosis, py_spy: str, native: bool) -> Stacks:
-    """The stacks of the blamed ranks first, then of others, up to the limit."""
+    """Return the stacks of the blamed ranks first, then of others, up to the limit."""
     alive = [rank for rank in ranks if rank.activity is not processes.Activity.GONE]
     chosen = sorted(alive, key=lambda rank: (rank.number not in found.culprits, rank.number))[:_MOST_STACKS]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -78,7 +78,7 @@ def _stacks(ranks: list[Rank], found: Diagnosis, py_spy: str, native: bool) -> S
 
 
 def as_text(run: str, diagnosis: Diagnosis, ranks: Sequence[Rank], found: Stacks, now_ns: int) -> str:
-    """The sentence, then each rank with what it is in and its stacks."""
+    """Return the sentence, and then each rank with its operations and stacks."""
     size = ranks[0].recording.size
     lines = [f"{diagnosis.sentence}.", "", f"job {run}: {len(ranks)} of {size} ranks on this host"]
     for rank in ranks:
@@ -111,7 +111,7 @@ def _line(operation: Operation) -> str:
 
 
 def as_json_text(run: str, diagnosis: Diagnosis, ranks: Sequence[Rank], found: Stacks, now_ns: int) -> str:
-    """The same for programs. Times are seconds before now."""
+    """Return the same as JSON for programs. Times are seconds before now."""
     document = {
         "job": run,
         "size": ranks[0].recording.size,

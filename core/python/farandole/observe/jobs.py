@@ -1,4 +1,4 @@
-"""The jobs of this user on this host: the files of their ranks' flight recorders."""
+"""Finds the jobs of this user on this host by the files of their ranks' flight recorders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farandole.observe.records import Recording, Wanted
 
 
 class InspectionError(ValueError):
-    """There is no such job, or more than one; the message is one sentence for the user."""
+    """There is no such job, or more than one. The message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Job:
 
     @property
     def late_ns(self) -> int:
-        """When one of its ranks last showed a sign of life."""
+        """The time at which one of its ranks last showed a sign of life."""
         return max(recording.late_ns for recording in self.recordings)
 
     @property
@@ -38,10 +38,10 @@ class Job:
 
 
 def find(base: Mapping[str, str], run: str = "", wanted: Wanted | None = None) -> list[Job]:
-    """All jobs, or those whose name begins so; those with the latest signs of life first.
+    """Return all jobs, or those whose name begins with `run`. Jobs with the latest signs of life come first.
 
-    Files that cannot be read are left out. Without `wanted` recordings have no operations, since there may be many
-    files, and ranks go on while they are read.
+    Files that cannot be read are left out. Without `wanted`, the recordings have no operations, because there may be
+    many files, and ranks go on while they are read.
     """
     paths = recorders.paths(recorders.folders(base.get(recorders.VARIABLE, "")), run)
     found = recorders.outlines(paths).values() if wanted is None else recorders.read_all(paths, wanted)
@@ -53,10 +53,10 @@ def find(base: Mapping[str, str], run: str = "", wanted: Wanted | None = None) -
 
 
 def of_last_epoch(recordings: Sequence[Recording]) -> tuple[Recording, ...]:
-    """The recordings of each job's last epoch, by rank. Of two processes that were one rank the latest stays.
+    """Return the recordings of each job's last epoch, by rank. Of two processes with one rank, the later one counts.
 
-    The last epoch is that of the latest sign of life: its number is not always the largest. A job that is started again
-    with the same key begins at 0, and dead ranks of the time before have left their files.
+    The last epoch is that with the latest sign of life, which need not have the largest number: a job that is started
+    again with the same key begins at 0, while files of its earlier, dead ranks may remain.
     """
     by_age = sorted(recordings, key=lambda each: each.late_ns)
     epochs = {each.run: each.epoch for each in by_age}
@@ -65,7 +65,7 @@ def of_last_epoch(recordings: Sequence[Recording]) -> tuple[Recording, ...]:
 
 
 def choose(jobs: Sequence[Job], wanted: str, is_alive: Callable[[Recording], bool] = is_alive) -> Job:
-    """The job that was named: by the beginning of its name, or the pid of a rank; or else the only one that runs.
+    """Return the job that `wanted` names by the beginning of its name or a rank's pid, or else the only running one.
 
     Raises InspectionError.
     """

@@ -1,4 +1,4 @@
-"""The doing of a process, as /proc tells: without a signal to it, and without stopping it."""
+"""Finds out what a process does from /proc, without sending it a signal or stopping it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from farandole.observe.records import Recording
 
 LOOK_S = 0.25  # between two looks at the times of a process
-_COMPUTES_FROM = 0.5  # of a processor
+_COMPUTES_FROM = 0.5  # share of a processor
 _QUEUES_FROM = 0.5
 
 
 class Activity(Enum):
-    """The doing of a process, as far as the kernel tells."""
+    """What a process does, as far as the kernel tells."""
 
     GONE = "its process has ended"
     STOPPED = "it is stopped by a signal or a debugger"
@@ -29,21 +29,21 @@ class Activity(Enum):
 
 @dataclass(frozen=True)
 class Look:
-    """One look at a process: its threads' states, and their times in nanoseconds."""
+    """A snapshot of a process: its threads' states, and their times in nanoseconds."""
 
-    states: str  # a letter of each thread, see proc(5); "" where the process is gone
+    states: str  # a letter for each thread, see proc(5); "" if the process is gone
     run_ns: int = 0
-    queued_ns: int = 0  # ready to run, while others ran
+    queued_ns: int = 0  # ready to run while others ran
     at_ns: int = 0
 
     @property
     def is_gone(self) -> bool:
-        """Also true of a process that has ended and waits for its parent."""
+        """Return whether the process is gone, or has ended and waits for its parent."""
         return not self.states or set(self.states) <= {"Z", "X"}
 
 
 def look(recording: Recording, now_ns: int) -> Look:
-    """Look at the rank's process; one that has its number by now is another."""
+    """Look at the rank's process. A later process with its pid does not count."""
     folder = Path(f"/proc/{recording.pid}")
     try:
         fields, threads = _stat_of(recording), os.listdir(folder / "task")
@@ -56,14 +56,14 @@ def look(recording: Recording, now_ns: int) -> Look:
         try:
             states += _after_name((folder / "task" / thread / "stat").read_text(errors="replace"))[0]
             run, queued = (folder / "task" / thread / "schedstat").read_text().split()[:2]
-        except (OSError, IndexError, ValueError):  # it has just ended, or the kernel counts no times
+        except (OSError, IndexError, ValueError):  # it has just ended, or the kernel does not count these times
             continue
         run_ns, queued_ns = run_ns + int(run), queued_ns + int(queued)
     return Look(states, run_ns, queued_ns, now_ns)
 
 
 def activity(before: Look, after: Look) -> Activity:
-    """The doing of a process between two looks."""
+    """Return what a process did between two looks."""
     if after.is_gone:
         return Activity.GONE
     if set(after.states) & {"T", "t"}:
@@ -80,13 +80,13 @@ def activity(before: Look, after: Look) -> Activity:
 
 
 def is_alive(recording: Recording) -> bool:
-    """Returns whether the rank's process still runs. Costs less than a look."""
+    """Return whether the rank's process still runs. Faster than a look."""
     fields = _stat_of(recording)
     return bool(fields) and (fields[0] not in "ZX" or not look(recording, time.monotonic_ns()).is_gone)
 
 
 def _stat_of(recording: Recording) -> list[str]:
-    """The fields of the rank's process from its state on; none where it is gone."""
+    """Return the fields of /proc/PID/stat from the state on, or none if the rank's process is gone."""
     try:
         fields = _after_name(Path(f"/proc/{recording.pid}/stat").read_text(errors="replace"))
         return fields if int(fields[19]) == recording.process_start else []
@@ -95,5 +95,5 @@ def _stat_of(recording: Recording) -> list[str]:
 
 
 def _after_name(stat: str) -> list[str]:
-    """The fields from the state on; the name before them may hold blanks and brackets."""
+    """Return the fields from the state on. The name before them may contain blanks and brackets."""
     return stat[stat.rindex(")") + 1 :].split()

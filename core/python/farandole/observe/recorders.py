@@ -1,6 +1,6 @@
-"""The files of flight recorders: where they are, and how they are read while their ranks write them.
+"""Finds the files of flight recorders, and reads them while their ranks write them.
 
-The core imports this file, too: _start/flight_files.py makes and removes what is read here.
+Ranks import this file, too: _start/flight_files.py makes and removes these files.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from farandole.observe.records import (
 
 VARIABLE = "FARANDOLE_FLIGHT_RECORDER"
 _RUN_DIGITS = 12
-_ATTEMPTS = 5  # at a file that changes
-_MOST_BYTES = 64 << 20  # of a file; a recorder's has half a megabyte
+_ATTEMPTS = 5  # to read a file that changes
+_MOST_BYTES = 64 << 20  # of a file; those of recorders have half a megabyte
 
 
 def name_of_job(key: bytes) -> str:
-    """The name of a job, equal on all its ranks, which does not reveal their key."""
+    """Return the name of a job, which is equal on all its ranks and does not reveal their key."""
     return hmac.new(key, b"flight recorder", "sha256").hexdigest()[:_RUN_DIGITS]
 
 
 def folders(given: str) -> list[Path]:
-    """Where recorders of this user make their files, the preferred folder first. `given`: the value of VARIABLE."""
+    """Return the folders for this user's files, the preferred one first. `given` is the value of VARIABLE."""
     if given not in ("", "0"):
         return [Path(given)]
     return [Path(where) / f"farandole-{os.getuid()}" for where in ("/dev/shm", "/tmp")]
 
 
 def paths(where: Iterable[Path], run: str = "") -> list[Path]:
-    """The files of jobs whose name begins so."""
+    """Return the files of jobs whose name begins with `run`."""
     return [path for folder in where for path in sorted(folder.glob(f"{run}*.flight"))]
 
 
 def outlines(found: Iterable[Path]) -> dict[Path, Recording]:
-    """The headers of these files, without operations. What cannot be read is left out."""
+    """Read the headers of these files, without operations. Unreadable files are left out."""
     result = {}
     for path in found:
         with contextlib.suppress(OSError, RecordError), _opened(path) as (descriptor, _):
@@ -57,7 +57,7 @@ def outlines(found: Iterable[Path]) -> dict[Path, Recording]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[int, int]]:
-    """A descriptor, and the size of the file."""
+    """Open a file, and yield its descriptor and size."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
@@ -69,13 +69,13 @@ def _opened(path: Path) -> Iterator[tuple[int, int]]:
 
 
 class Room:
-    """Memory for the copies of a file: new memory for each look would cost more than the look."""
+    """Memory for the copies of a file. Allocating it for each look would cost more than the look."""
 
     def __init__(self) -> None:
         self._copies = [bytearray() for _ in range(COPIES)]
 
     def take(self, descriptor: int, size: int) -> list[bytearray]:
-        """Copies of the file, one taken after the other, which are good until the next ones."""
+        """Copy the file several times in a row. The copies are valid until the next call."""
         for index, copy in enumerate(self._copies):
             if len(copy) != size:
                 self._copies[index] = copy = bytearray(size)
@@ -95,7 +95,7 @@ def read(path: Path, wanted: Wanted = ALL, room: Room | None = None) -> Recordin
 
 
 def read_all(found: Iterable[Path], wanted: Wanted) -> list[Recording]:
-    """Read these files, but for those that cannot be read."""
+    """Read these files. Unreadable files are left out."""
     room, result = Room(), []
     for path in found:
         with contextlib.suppress(OSError, RecordError):

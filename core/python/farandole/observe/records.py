@@ -1,7 +1,7 @@
-"""The reading of a flight recorder's file: core/src/operation/flight_recorder.h has the layout. Pure.
+"""Parses the file of a flight recorder, whose layout is in core/src/operation/flight_recorder.h. Pure.
 
-A recorder writes while it is read. So its file is read three times, and what is not alike in the three copies is
-dropped: `sequence` of a record and `number` of a text change before and after each change of the others.
+A recorder writes while its file is read. So the file is read three times, and what differs between the copies is
+dropped: `sequence` of a record and `number` of a text change before and after each change of the other fields.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ MOST_RECORDS, MOST_TEXTS, MOST_LINKS = 1 << 16, 1 << 16, 1 << 12
 _HEADER = struct.Struct("<8sIIIiiiIIQQQqQqQQiI16s2048s")
 _RECORD = struct.Struct("<QQQQIIIIiIBBBBI")
 _TEXT = struct.Struct("<IHH120s")
-_RECORD_WORDS, _ENDED_WORD = RECORD_BYTES // 8, 2  # of a record: words, and the one with its end
+_RECORD_WORDS, _ENDED_WORD = RECORD_BYTES // 8, 2  # words of a record, and the word with its end
 _LINK = struct.Struct("<QQQQIi24x")
 _AGREED_TICKS = 1024  # the unit of `agreed` and `started`
 _FAILED = 1
 
 
 class RecordError(ValueError):
-    """The bytes are no file of a recorder; the message says why."""
+    """The bytes are not a file of a recorder; the message says why."""
 
 
 class TornError(RecordError):
-    """The file changed while it was read; the next look will do."""
+    """The file changed while it was read; the next attempt will succeed."""
 
 
 class State(Enum):
@@ -46,23 +46,23 @@ class State(Enum):
 
     RUNNING = 1
     LEFT = 2  # in good order
-    ENDED = 3  # by a failure
+    ENDED = 3  # with a failure
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of a rank. Times are nanoseconds of the host's monotonic clock; None: not reached, or not known."""
+    """One operation of a rank. Times are nanoseconds of the host's monotonic clock; None: not reached, or unknown."""
 
     number: int  # in the order in which this rank began them
     kind: str
-    name: str  # "" for an unnamed one
-    shapes: str  # of a change of process sets under a name: the members of the new set, or the number of the old one
+    name: str  # "" if it has none
+    shapes: str  # if it changes process sets under a name: the members of the new set, or the number of the old one
     dtype: str
     process_set: int
-    count: int  # which operation of its name this is on this rank; of an unnamed one its number on all ranks
+    count: int  # number of the call of its name on this rank; of unnamed operations, the number on all ranks
     tensors: int
     bytes: int
-    site: str  # "train.py:12"; "" where the caller has told none
+    site: str  # "train.py:12", or "" if the caller did not tell
     submitted_ns: int
     agreed_ns: int | None = None
     started_ns: int | None = None
@@ -79,23 +79,23 @@ class Operation:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Those that a change of process sets names."""
+        """The ranks that a change of process sets names."""
         return tuple(map(int, re.findall(r"\d+", self.shapes)))
 
     @property
     def place(self) -> str:
-        """The user's line, as a sentence has it behind a title; "" where it is not known."""
+        """The user's line, as it follows a title in a sentence, or ""."""
         return f" ({self.site})" if self.site else ""
 
 
 @dataclass(frozen=True)
 class Link:
-    """The connections of a rank to another over TCP, as its kernel has counted since they were made."""
+    """The kernel's counts for the TCP connections of a rank to another one."""
 
     peer: int
-    sent_bytes: int  # which the other's kernel has acknowledged
+    sent_bytes: int  # that the other kernel has acknowledged
     received_bytes: int
-    sending_us: int  # with data on their way, but for the time in which the other did not read them
+    sending_us: int  # with unacknowledged data, without the time in which the other rank did not read
     retransmits: int
     round_trip_us: int
 
@@ -110,19 +110,19 @@ class Recording:
     pid: int
     process_start: int  # field 22 of /proc/PID/stat
     state: State
-    culprit: int  # the rank that the epoch's end was blamed on; -1: none
-    reason: str  # of the end
+    culprit: int  # the rank that was blamed for the end of the epoch, or -1
+    reason: str  # of the end of the epoch
     late_ns: int  # when the recorder last noted the time
     begun: int
     lost: int  # operations without a record
     operations: tuple[Operation, ...]  # in the order in which they began
-    links: tuple[Link, ...] = ()  # those that have sent most
-    epoch: int = 0  # of an elastic job
+    links: tuple[Link, ...] = ()  # those that have sent the most
+    epoch: int = 0  # in an elastic job
 
     def numbered(self, members: Mapping[int, Sequence[int]]) -> Recording:
-        """The same with the numbers that processes have in the order of start, in place of ranks.
+        """Return the recording with member numbers instead of ranks.
 
-        `members`: by epoch, the numbers of the processes that are its ranks. In an epoch without them ranks stay.
+        `members` has the member numbers of the ranks of each epoch. Ranks of other epochs stay as they are.
         """
         numbers = dict(enumerate(members.get(self.epoch, ())))
         links = tuple(replace(link, peer=numbers.get(link.peer, link.peer)) for link in self.links)
@@ -132,7 +132,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class _Clock:
-    """Makes nanoseconds of ticks, by two moments of which both are known."""
+    """Converts ticks to nanoseconds, by two moments that are known in both units."""
 
     first_ticks: int
     first_ns: int
@@ -147,18 +147,18 @@ class _Clock:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which operations a reader asks for, so that a file that is read often costs less. Those in flight always come."""
+    """The operations that a reader wants, which makes frequent reads cheaper. Those in flight are always included."""
 
-    since: int = 0  # the smallest number
-    most: int = MOST_RECORDS  # of them, the latest
-    also: Collection[int] = ()  # numbers
+    since: int = 0  # the smallest number of an operation
+    most: int = MOST_RECORDS  # at most so many, the latest
+    also: Collection[int] = ()  # numbers of more operations
 
 
 ALL = Wanted()
 
 
 def outline(header: bytes | bytearray) -> Recording:
-    """What the beginning of a file says: all but operations and links. Raises RecordError."""
+    """Parse the beginning of a file: everything except operations and links. Raises RecordError."""
     _, _, _, _, pid, rank, size, state, epoch, start, *_, late_ns, begun, lost, culprit, reason_bytes, run, reason = (
         _header(header)
     )
@@ -180,7 +180,7 @@ def outline(header: bytes | bytearray) -> Recording:
 
 
 def parse(copies: Sequence[bytes | bytearray], wanted: Wanted = ALL) -> Recording:
-    """Read what is alike in three copies of a file, taken one after the other. Raises RecordError."""
+    """Parse what is equal in three copies of a file, taken one after the other. Raises RecordError."""
     before, copy, after = copies
     found = outline(copy)
     _, record_count, text_count, link_count, *_, clock_sequence = (header := _header(copy))[:11]
@@ -204,12 +204,12 @@ def parse(copies: Sequence[bytes | bytearray], wanted: Wanted = ALL) -> Recordin
 
 
 def _offsets(ring: memoryview, wanted: Wanted) -> list[int]:
-    """Where in a file the records are that are wanted. A launcher asks each second, so lists look, where they can."""
+    """Return the offsets of the wanted records. A launcher calls this each second, so it uses fast list methods."""
     words = ring.cast("Q")
     sequences, ends = words[::_RECORD_WORDS].tolist(), words[_ENDED_WORD::_RECORD_WORDS].tolist()
     latest = max(sequences, default=0)
     first = 2 * max(wanted.since, latest // 2 - wanted.most + 1)
-    places = set(_all_of(0, ends))  # in flight, or without a record
+    places = set(_all_of(0, ends))  # in flight, or unused
     places.update(place for number in wanted.also for place in _all_of(2 * number + 1, sequences))
     if first <= latest:
         places.update(place for place, sequence in enumerate(sequences) if sequence >= first)
@@ -217,7 +217,7 @@ def _offsets(ring: memoryview, wanted: Wanted) -> list[int]:
 
 
 def _all_of(value: int, values: list[int]) -> Iterator[int]:
-    """The places of a value."""
+    """Yield the places of a value in a list."""
     place = -1
     with contextlib.suppress(ValueError):
         while True:
@@ -236,14 +236,14 @@ def _header(copy: bytes | bytearray) -> tuple[Any, ...]:
 
 
 class _Texts:
-    """The names, shapes and sites of a file. Each is read when an operation asks for it."""
+    """The names, shapes and sites of a file, each read when an operation asks for it."""
 
     def __init__(self, copies: Sequence[bytes | bytearray], start: int, count: int) -> None:
         self._copies, self._start, self._count = copies, start, count
         self._known: dict[int, tuple[str, str] | None] = {}
 
     def get(self, number: int, otherwise: tuple[str, str]) -> tuple[str, str]:
-        """A text by its number; `otherwise` for one whose place another has taken."""
+        """Return a text by its number, or `otherwise` if another text has taken its place."""
         if number not in self._known:
             self._known[number] = self._read(number) if number and self._count else None
         return self._known[number] or otherwise

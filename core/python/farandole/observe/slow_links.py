@@ -1,6 +1,6 @@
-"""The links between hosts that carry less than they did before. Pure.
+"""Finds links between hosts that carry less than they did before. Pure.
 
-A link is not compared with others: one whose receiver acknowledges late, up to 40 ms after a message, seems to send for
+A link is not compared with others. If its receiver acknowledges late, up to 40 ms after a message, it seems to send for
 longer than it does, and links of one job have different messages.
 """
 
@@ -16,17 +16,17 @@ from farandole.observe.records import Link
 Links = Mapping[tuple[int, int], Link]  # by the ranks that send and receive
 
 _WINDOW_S = 2.0
-_MOST_WINDOWS = 60  # that are remembered
-_FEWEST_BYTES = 1 << 20  # in a window: little data tell of acknowledgements, not of a rate
-_FEWEST_WINDOWS = 5  # before the last one, to compare with
-_SLOW = 0.5  # of what is usual
-_WORTH = 0.1  # of the time that it takes more
+_MOST_WINDOWS = 60  # to remember
+_FEWEST_BYTES = 1 << 20  # in a window: with less, acknowledgements dominate the rate
+_FEWEST_WINDOWS = 5  # to compare the last one with
+_SLOW = 0.5  # of the usual rate
+_WORTH = 0.1  # additional share of the time that is worth a report
 _IN_A_ROW = 3  # looks that must agree
 
 
 @dataclass(frozen=True)
 class SlowLink:
-    """A link, its bytes a second while it sends, and what they were before."""
+    """A link, with its bytes per second while it sends, now and before."""
 
     sender: int
     receiver: int
@@ -36,7 +36,7 @@ class SlowLink:
 
 @dataclass
 class _History:
-    """The counts of one link, and in each window so far its rate, and its share of the time with data on their way."""
+    """The counts of one link, with its rate, and its share of the time with data in flight, in each window."""
 
     times: list[float] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
@@ -53,7 +53,7 @@ class _History:
         self.links.append(link)
 
     def last(self) -> tuple[float, float] | None:
-        """Of the last window: the rate, and the share."""
+        """The rate and the share of the last window."""
         now_s = self.times[-1]
         index = bisect_right(self.times, now_s - _WINDOW_S) - 1
         if index < 0:
@@ -65,7 +65,7 @@ class _History:
         return sent * 1e6 / sending_us, sending_us / 1e6 / (now_s - self.times[index])
 
     def keep(self, rate: float, share: float, now_s: float) -> None:
-        """Remember a window, one after the other."""
+        """Remember a window."""
         if now_s - self.window_from_s >= _WINDOW_S:
             self.window_from_s = now_s
             self.rates = [*self.rates, rate][-_MOST_WINDOWS:]
@@ -80,7 +80,7 @@ class SlowLinks:
         self._agreed: dict[tuple[int, int], int] = {}
 
     def find(self, links: Links, now_s: float) -> list[SlowLink]:
-        """Take the counts of all links as they are now. Returns those that are slow, the slowest first."""
+        """Take the present counts of all links. Returns the slow links, the slowest first."""
         self._histories = {pair: self._histories.get(pair, _History()) for pair in links}
         slow = []
         for pair, history in self._histories.items():
@@ -97,7 +97,7 @@ class SlowLinks:
 
 
 def _evaluate(pair: tuple[int, int], rate: float, share: float, history: _History) -> SlowLink | None:
-    """It takes more of the time than before, and carries less meanwhile."""
+    """Return the link if it takes more of the time than before, and carries less meanwhile."""
     if len(history.rates) < _FEWEST_WINDOWS:
         return None
     usual = median(history.rates)

@@ -1,4 +1,4 @@
-"""The ranks of one host at one look, and the message in which another host hears of them. Pure."""
+"""A snapshot of the ranks of one host, and the message that sends it to another host. Pure."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from farandole.observe.records import Link, Operation, Recording, State
 from farandole.observe.slow_links import Links
 from farandole.observe.step_times import StepTimes
 
-_SENT_OPERATIONS = 32  # of a rank that is stuck
+_SENT_OPERATIONS = 32  # operations of a stuck rank that are sent
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The ranks of one host, by rank; in an elastic job by their numbers in the order of start.
+    """The ranks of one host, by rank, or in an elastic job by member number.
 
-    `links`: to ranks of other hosts. `stuck`: what the ranks do, where no operation has ended for a while.
-    `warn_after_s`: FARANDOLE_WARN_AFTER of the ranks.
+    `links` lead to ranks of other hosts. `stuck` says what the ranks do if no operation has ended for a while.
+    `warn_after_s` is FARANDOLE_WARN_AFTER of the ranks.
     """
 
     step_times: Mapping[int, StepTimes]
     links: Links = field(default_factory=dict)
     stuck: tuple[Rank, ...] = ()
-    warn_after_s: float = 0.0  # not set
-    epoch: int = 0  # of an elastic job
+    warn_after_s: float = 0.0  # 0 if not set
+    epoch: int = 0  # in an elastic job
 
     def message(self, now_ns: int) -> dict[str, Any]:
-        """The snapshot as a message for a launcher on another host."""
+        """Return the snapshot as a message for a launcher on another host."""
         return {
             "step_times": [[rank, *astuple(times)] for rank, times in self.step_times.items()],
             "links": [[rank, *astuple(link)] for (rank, _), link in self.links.items()],
@@ -42,7 +42,7 @@ class Snapshot:
 
 
 def snapshot_of(message: Mapping[str, Any], now_ns: int) -> Snapshot:
-    """The snapshot that was sent. Raises KeyError, TypeError or ValueError for what is no such message."""
+    """Parse the message of a snapshot. Raises KeyError, TypeError or ValueError for anything else."""
     step_times = {int(rank): StepTimes(int(steps), *map(float, rest)) for rank, steps, *rest in message["step_times"]}
     links = {(int(rank), int(counts[0])): Link(*map(int, counts)) for rank, *counts in message["links"]}
     ahead_ns = now_ns - message["now_ns"]  # hosts' clocks differ

@@ -1,4 +1,4 @@
-"""The stacks of a rank, by py-spy where it is installed."""
+"""Reads the stacks of a rank with py-spy, if it is installed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import sys
 from dataclasses import dataclass
 
 _LIMIT_S = 10.0
-_MOST_FRAMES = 12  # of a thread in the text
+_MOST_FRAMES = 12  # of a thread, in the text
 
 HINT = f"stacks need py-spy: {sys.executable} -m pip install py-spy"
 
 
 @dataclass(frozen=True)
 class Thread:
-    """One thread of a rank: "train.py:12 load", innermost call first."""
+    """One thread of a rank, with frames such as "train.py:12 load", innermost first."""
 
     name: str
     active: bool
@@ -26,15 +26,15 @@ class Thread:
 
 
 def program() -> str | None:
-    """py-spy's path, beside this Python or on the PATH."""
+    """Return py-spy's path, beside this Python or in PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
 
 def of(pid: int, py_spy: str, native: bool) -> list[Thread] | str:
-    """The threads of a process, or a sentence that says why they cannot be had.
+    """Return the threads of a process, or a sentence that says why they cannot be read.
 
-    Python stacks are read without stopping the process; native ones need it to stand still for some milliseconds.
+    Python stacks are read without stopping the process. Native stacks stop it for some milliseconds.
     """
     command = [py_spy, "dump", "--json", "--pid", str(pid), "--native" if native else "--nonblocking"]
     try:
@@ -50,7 +50,7 @@ def of(pid: int, py_spy: str, native: bool) -> list[Thread] | str:
 
 
 def threads(answer: str) -> list[Thread]:
-    """Read what `py-spy dump --json` prints. Raises ValueError, KeyError, TypeError for anything else."""
+    """Parse the output of `py-spy dump --json`. Raises ValueError, KeyError, TypeError for anything else."""
     return [
         Thread(
             str(each.get("thread_name") or f"thread {each['thread_id']}"),
@@ -66,7 +66,7 @@ def threads(answer: str) -> list[Thread]:
 
 
 def lines(found: list[Thread]) -> list[str]:
-    """The threads that run Python code, as text."""
+    """Return the threads that run Python code, as text."""
     text = []
     for thread in found:
         does = "holds the GIL" if thread.holds_gil else "runs" if thread.active else "waits"

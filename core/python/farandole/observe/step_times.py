@@ -1,8 +1,8 @@
-"""The steps of a rank, as its operations show them: how long they take, and how long it waits for others. Pure.
+"""Measures how long the steps of a rank take, and how long it waits in them for others, from its operations. Pure.
 
-A group of operations ends where none is in flight any more. The rank's wait in it is that of the operation which it
-submitted last: what it waited for earlier, in a backward pass say, it computed beside. A step has several groups where
-metrics are averaged, too; the next one begins with a name that comes again. Unnamed groups are steps.
+A group of operations ends when none is in flight any more. The rank's wait in a group is that of the operation that it
+submitted last, because it computes during the earlier ones, for example in a backward pass. A step may have several
+groups, for example if metrics are averaged. The next step begins when a name comes again. Unnamed groups are steps.
 
     | compute | a b c | loss |  compute  | a b c | loss |
               ^                          ^     '-' waits here, until all ranks have come to the last one
@@ -17,21 +17,21 @@ from dataclasses import astuple, dataclass, replace
 
 from farandole.observe.records import Operation
 
-_WARM_AFTER = 10  # steps: the first ones compile, and wait for ranks that have started later
+_WARM_AFTER = 10  # steps: the first ones compile, and wait for ranks that started later
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Sums over the steps of a rank since it began. The difference of two is what was between."""
+    """Sums over the steps of a rank since it began. Subtract two of them for the steps in between."""
 
     steps: int = 0
     length_s: float = 0.0
     waited_s: float = 0.0
-    squares: float = 0.0  # of the waits, in s²
+    squares: float = 0.0  # sum of the squared waits, in s²
     run_s: float = 0.0  # its threads' time on processors
-    queued_s: float = 0.0  # their time of waiting for one
+    queued_s: float = 0.0  # its threads' time of waiting for a processor
     at_s: float = 0.0  # when these two were read
-    longest_s: float = 0.0  # of the waits, without those of the first steps
+    longest_s: float = 0.0  # the longest wait, without those of the first steps
 
     def __sub__(self, earlier: StepTimes) -> StepTimes:
         between = StepTimes(*map(operator.sub, astuple(self), astuple(earlier)))
@@ -39,12 +39,12 @@ class StepTimes:
 
     @property
     def waiting(self) -> float:
-        """The share of the time in which it waits for others."""
+        """The share of the time in which the rank waits for others."""
         return self.waited_s / self.length_s if self.length_s > 0 else 0.0
 
     @property
     def variance(self) -> float:
-        """Of that share, which is a mean over the steps: the square of its standard error."""
+        """The squared standard error of `waiting`, which is a mean over the steps."""
         if self.steps < 2 or self.length_s <= 0:
             return float("inf")
         of_one = self.squares / self.steps - (self.waited_s / self.steps) ** 2
@@ -52,12 +52,12 @@ class StepTimes:
 
     @property
     def queued(self) -> float:
-        """The share of the time in which a thread was ready to run, while others used the processors."""
+        """The share of the time in which a thread was ready to run while others used the processors."""
         return self.queued_s / self.at_s if self.at_s > 0 else 0.0
 
     @property
     def idle(self) -> float:
-        """The share of the time in which it neither ran nor was ready to."""
+        """The share of the time in which the rank neither ran nor was ready to run."""
         return max(0.0, 1.0 - self.run_s / self.at_s - self.queued) if self.at_s > 0 else 0.0
 
 
@@ -67,19 +67,19 @@ class Meter:
     def __init__(self) -> None:
         self._steps, self._length_ns, self._waited_ns = 0, 0, 0
         self._squares, self._longest_ns = 0.0, 0
-        self._names: set[str] = set()  # of the step that goes on
+        self._names: set[str] = set()  # of the current step
         self._waited_in_step_ns = 0
-        self._epoch = 0  # of an elastic job
-        self._reached = -1  # the number of the last operation that is in a step
+        self._epoch = 0  # in an elastic job
+        self._reached = -1  # number of the last operation of the last step
         self._end_ns: int | None = None  # of that step
 
     def feed(self, operations: Sequence[Operation], epoch: int = 0) -> None:
-        """Take what is new among a rank's operations. They are by number; those of one process set are left out."""
-        if epoch != self._epoch or (operations and operations[-1].number < self._reached):  # numbers have begun anew
+        """Add a rank's new operations, which are sorted by number. Process sets other than 0 are ignored."""
+        if epoch != self._epoch or (operations and operations[-1].number < self._reached):  # numbers have started again
             self._epoch, self._reached, self._end_ns = epoch, -1, None
         new = [each for each in operations if each.number > self._reached and each.process_set == 0]
         if new and self._reached >= 0 and not any(each.number <= self._reached for each in operations):
-            self._end_ns = None  # operations between were not seen
+            self._end_ns = None  # operations in between were missed
         for group in _groups(new):
             if any(each.ended_ns is None for each in group):
                 return
@@ -101,7 +101,7 @@ class Meter:
         self._end_ns = end_ns
 
     def _begin_step_with(self, names: set[str]) -> None:
-        """A name that comes again ends the step before. Waits are alike from step to step, not within one."""
+        """Begin a step if a name comes again. Waits are similar in each step, but not within a step."""
         if not self._names or "" in names or not names.isdisjoint(self._names):
             self._steps += 1
             self._waited_in_step_ns = 0
@@ -109,7 +109,7 @@ class Meter:
         self._names |= names
 
     def times(self, run_ns: int = 0, queued_ns: int = 0, at_ns: int = 0) -> StepTimes:
-        """The sums so far, beside those that the kernel has of the process."""
+        """Return the sums so far, with the kernel's times of the process."""
         return StepTimes(
             self._steps,
             self._length_ns / 1e9,
@@ -123,7 +123,7 @@ class Meter:
 
 
 def _groups(operations: Sequence[Operation]) -> list[list[Operation]]:
-    """Operations of which each was submitted while one before it was in flight. One in flight ends the last group."""
+    """Split operations into groups, in which each was submitted while an earlier one was in flight."""
     groups: list[list[Operation]] = []
     end_ns = 0
     for each in operations:

@@ -1,4 +1,4 @@
-"""The ranks that make the others wait step after step, and why. Pure."""
+"""Finds the ranks that make the others wait in every step, and the cause. Pure."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from statistics import stdev
 
 from farandole.observe.step_times import StepTimes
 
-_WINDOWS_S = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 35.0, 60.0)  # the shortest that is sure tells
+_WINDOWS_S = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 35.0, 60.0)  # the shortest significant one counts
 _REMEMBERED_S = 600.0
-_ALL_REMEMBERED_S, _RARELY_S = 60.0, 5.0  # looks; and older ones, so far apart
+_ALL_REMEMBERED_S, _RARELY_S = 60.0, 5.0  # how long all looks are remembered, and the distance of older ones
 _FEWEST_STEPS = 10
-_WORTH = 0.08  # of the others' time: less is not worth a sentence
-_SURE = 5.0  # standard errors: a job has thousands of windows in an hour
-_FEWEST_WINDOWS = 8  # before the last one: they tell how much it differs from one to the next anyway
+_WORTH = 0.08  # share of the others' time that is worth a report
+_SURE = 5.0  # standard errors: so many, because a job has thousands of windows in an hour
+_FEWEST_WINDOWS = 8  # before the last one, to estimate the noise
 _IN_A_ROW = 2  # looks that must agree
-_HALF = 0.5  # of the loss: a cause explains it from there on
+_HALF = 0.5  # share of the loss that a cause must explain
 
 _ByRank = Mapping[int, StepTimes]
 
 
 class Cause(Enum):
-    """The reason for which a rank comes late."""
+    """The reason why a rank is late."""
 
     COMPUTES = "longer computation than theirs"
     SLEEPS = "sleep between operations, as in a data loader, a file or a lock that it waits for"
     QUEUES = "too few processors for it: other processes use them while it is ready to run"
-    UNKNOWN = ""  # the kernel counts no times
+    UNKNOWN = ""  # the kernel does not count these times
 
 
 @dataclass(frozen=True)
 class Straggling:
-    """Ranks that come late, the share of the others' time that this costs, and over which time it was seen."""
+    """Ranks that are late, the share of the others' time that this costs, and how long they were watched."""
 
     ranks: tuple[int, ...]
     cause: Cause
@@ -55,7 +55,7 @@ class Stragglers:
         self._looks = 0
 
     def find(self, step_times: _ByRank, now_s: float) -> Straggling | None:
-        """Take the step times of all ranks as they are now. Returns who has been late for too long to be chance."""
+        """Take the present step times of all ranks. Returns the ranks that are late by a significant amount."""
         self._forget(now_s, is_all=bool(self._step_times) and not _goes_on(self._step_times[-1], step_times))
         self._times.append(now_s)
         self._step_times.append(dict(step_times))
@@ -74,7 +74,7 @@ class Stragglers:
             old -= 1
 
     def _look(self, window_s: float) -> Straggling | None:
-        """Assess the last window by itself, and by those before it."""
+        """Assess the last window by itself, and against earlier ones."""
         borders = self._borders(window_s)
         now, since = next(borders), next(borders, None)
         between = {} if since is None else {rank: times - since[rank] for rank, times in now.items()}
@@ -92,7 +92,7 @@ class Stragglers:
         return Straggling(tuple(sorted(late)), cause, lost, between[last].steps, window_s)
 
     def _borders(self, window_s: float) -> Iterator[_ByRank]:
-        """The step times at the ends of windows, the latest first."""
+        """Yield the step times at the ends of windows, the latest first."""
         at_s = self._times[-1]
         while (index := bisect_right(self._times, at_s)) > 0:
             yield self._step_times[index - 1]
@@ -100,12 +100,12 @@ class Stragglers:
 
 
 def _goes_on(before: _ByRank, now: _ByRank) -> bool:
-    """False when ranks have come or gone, or begun anew."""
+    """Return False if ranks have come, gone or started again."""
     return before.keys() == now.keys() and all(now[rank].steps >= each.steps for rank, each in before.items())
 
 
 def _split(step_times: _ByRank) -> tuple[list[int], list[int]]:
-    """The ranks by their waits, split where these differ most: those that are late, at most half, and the others."""
+    """Split the ranks at the widest gap between their waits: the late ones, at most half, and the others."""
     by_wait = sorted(step_times, key=lambda rank: step_times[rank].waiting)
     indices = range(1, max(1, len(by_wait) // 2) + 1)
     index = max(indices, key=lambda at: step_times[by_wait[at]].waiting - step_times[by_wait[at - 1]].waiting)
@@ -113,16 +113,16 @@ def _split(step_times: _ByRank) -> tuple[list[int], list[int]]:
 
 
 def _gaps(borders: Sequence[_ByRank], one: int, other: int) -> list[float]:
-    """How far apart two ranks' waits were in each window: noise may last for longer than a step."""
+    """Return the difference of two ranks' waits in each window, since noise may last longer than a step."""
     pairs = [(later[one] - before[one], later[other] - before[other]) for later, before in pairwise(borders)]
     return [second.waiting - first.waiting for first, second in pairs]
 
 
 def _noise(gaps: Sequence[float]) -> float:
-    """The standard deviation of the gaps, the latest first; or around two means, where they have changed for good.
+    """Return the standard deviation of the gaps (the latest first), around two means if they have changed for good.
 
-    Else a rank that was not named at once would hide behind its own slowness for as long as that is remembered. The
-    time before the change must be known as well as it must be without one.
+    Otherwise a rank that was not reported at once would hide behind its own slowness for as long as it is remembered.
+    The time before the change needs as many windows as without a change.
     """
     count, whole, squares = len(gaps), sum(gaps), sum(gap * gap for gap in gaps)
     least = stdev(gaps)
@@ -135,7 +135,7 @@ def _noise(gaps: Sequence[float]) -> float:
 
 
 def _cause(late: Sequence[StepTimes], others: Sequence[StepTimes], lost: float) -> Cause:
-    """The others are idle while they wait, so they tell nothing about the late ranks' sleep; but about queues."""
+    """Return the cause. The others sleep while they wait, so only their time in queues can be compared."""
     if min(each.at_s for each in late) <= 0:
         return Cause.UNKNOWN
     if _mean([each.queued for each in late]) - _mean([each.queued for each in others]) >= _HALF * lost:

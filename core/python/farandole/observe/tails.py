@@ -1,4 +1,4 @@
-"""The flight recorders of one job's ranks on this host, read again and again at little cost."""
+"""Reads the flight recorders of one job's ranks on this host repeatedly, at little cost."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from farandole.observe.processes import Activity
 from farandole.observe.records import Operation, RecordError, Recording, Wanted
 
 _KEPT = 4096  # operations in memory, of all ranks
-_READ = 1024  # new operations of one look, of all ranks
-_FEWEST = 32  # of a rank
+_READ = 1024  # new operations in one look, of all ranks
+_FEWEST = 32  # operations of a rank
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_LOOK_EVERY_S = 1.0  # at what processes do
+_LOOK_EVERY_S = 1.0  # at the activity of processes
 _FOLDERS_EVERY_S = 1.0
 
 IsOfJob = Callable[[Recording], bool]
 
 
 class Tail:
-    """One recorder's file: what was read before, and what came since."""
+    """One recorder's file, with the operations read so far."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,14 +33,14 @@ class Tail:
         self._epoch = 0
 
     def read(self, ranks: int, room: recorders.Room) -> Recording:
-        """The rank's latest operations, fewer the more ranks there are. Raises OSError, RecordError."""
+        """Return the rank's latest operations, fewer if there are more ranks. Raises OSError, RecordError."""
         pending = {number for number, each in self._operations.items() if each.ended_ns is None}
         last = max(self._operations, default=-1)
         recording = recorders.read(self._path, Wanted(last + 1, max(_FEWEST, _READ // ranks), pending), room)
         if recording.epoch != self._epoch or recording.begun < last:
             self._operations, self._epoch = {}, recording.epoch
             return self.read(ranks, room)
-        for number in pending:  # the ring has gone round since
+        for number in pending:  # the ring has wrapped around since
             self._operations.pop(number)
         self._operations |= {each.number: each for each in recording.operations}
         kept = sorted(self._operations)[-max(_FEWEST, _KEPT // ranks) :]
@@ -50,9 +50,9 @@ class Tail:
 
 
 class Tails:
-    """All ranks of a job on this host. A file belongs to it if `is_of_job` says so of what it holds.
+    """All ranks of a job on this host. `is_of_job` decides by a file's content whether it belongs to the job.
 
-    `names`: how the names of its files begin, where that is known.
+    `names` are the beginnings of the files' names, if known.
     """
 
     def __init__(self, base: Mapping[str, str], is_of_job: IsOfJob, names: str = "") -> None:
@@ -69,7 +69,7 @@ class Tails:
         self._listed_s = self._looked_s = float("-inf")
 
     def look(self) -> list[Rank]:
-        """The ranks as they are now, by rank; none while no rank has a recorder."""
+        """Return the present state of the ranks, by rank; none while no rank has a recorder."""
         now_s = time.monotonic()
         if now_s - self._listed_s >= _FOLDERS_EVERY_S:
             self._listed_s = now_s
@@ -113,12 +113,12 @@ class Tails:
 
 
 def pause_s(spent_s: float, share: float, least_s: float, most_s: float) -> float:
-    """Until the next look, when the last one has cost so much processor time: a share of all processors is allowed."""
+    """Return the pause until the next look, so that looks cost at most `share` of all processors."""
     return min(most_s, max(least_s, spent_s / (share * len(os.sched_getaffinity(0)))))
 
 
 def memory_of(pid: int) -> int:
-    """The bytes that a process holds in memory; 0 where it is gone."""
+    """Return the resident memory of a process in bytes, or 0 if it is gone."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):
@@ -126,7 +126,7 @@ def memory_of(pid: int) -> int:
 
 
 def descends(pid: int, ancestor: int) -> bool:
-    """Returns whether a process was started by another, or by one that it has started."""
+    """Return whether `ancestor` has started a process, directly or through others."""
     import psutil
 
     try:

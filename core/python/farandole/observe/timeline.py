@@ -1,6 +1,6 @@
 """Merges the traces of all ranks into one.
 
-Each of their events is on a line of its own, so one that was cut off is lost alone.
+Each event is on its own line, so if a file was cut off, only its last event is lost.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-_RUN = re.compile(r" of run (\w+)$")  # in the first event, the title of the rank
-_MARK = re.compile(r"\.rank(\d+)(?=(\.[^.]*)?$)")  # before the suffix, which need not be there
+_RUN = re.compile(r" of run (\w+)$")  # in the first event, which has the title of the rank
+_MARK = re.compile(r"\.rank(\d+)(?=(\.[^.]*)?$)")  # before the suffix, if there is one
 
 
 class TimelineError(ValueError):
-    """The options cannot be fulfilled; the message is one sentence for the user."""
+    """The files cannot be merged as asked; the message is one sentence for the user."""
 
 
 def find(given: Sequence[Path]) -> list[Path]:
-    """The ranks' files, by rank: those that are given, or those of the name that `--timeline-filename` had.
+    """Return the ranks' files, by rank: the given ones, or those of the name given as `--timeline-filename`.
 
-    That name itself leads to the file of rank 0, or holds what was merged, unless it is of a job of one rank.
+    A file with that name itself leads to the file of rank 0, or is an earlier result, unless the job has one rank.
     """
     found: list[Path] = []
     for path in given:
@@ -37,14 +37,14 @@ def find(given: Sequence[Path]) -> list[Path]:
 
 
 def ranks_of(files: Sequence[Path]) -> int:
-    """The number of ranks that wrote them."""
+    """Return the number of ranks that wrote the files."""
     return len({_parsed(path) for path in files})
 
 
 def of_one_run(files: Sequence[Path]) -> tuple[list[Path], str]:
-    """Those of the run that was recorded last, and a sentence about the others, if there are any.
+    """Return the files of the latest run, and a sentence about the others, if there are any.
 
-    A run of fewer ranks leaves the files of the ranks that it has not.
+    A run with fewer ranks leaves the files of an earlier run's other ranks.
     """
     runs = {path: _run(path) for path in files}
     newest = max(files, key=lambda path: path.stat().st_mtime_ns)
@@ -54,13 +54,13 @@ def of_one_run(files: Sequence[Path]) -> tuple[list[Path], str]:
 
 
 def default_output(files: Sequence[Path]) -> Path:
-    """The default output file: trace.rank0.json and the like become trace.json."""
+    """Return the default output file, such as trace.json for trace.rank0.json."""
     whole, rank = _parsed(files[0])
     return whole.with_name(f"{whole.stem}.all{whole.suffix}") if rank is None else whole
 
 
 def merge(target: Path, files: Sequence[Path]) -> int:
-    """Write the events of all files as one JSON array, and return how many there are. A failure leaves no target."""
+    """Write the events of all files as one JSON array, and return their number. A failure leaves no target."""
     unfinished, count = target.with_name(f".{target.name}.unfinished"), 0
     try:
         with unfinished.open("w", encoding="utf-8") as output:
@@ -74,7 +74,7 @@ def merge(target: Path, files: Sequence[Path]) -> int:
 
 
 def events(files: Iterable[Path]) -> Iterator[str]:
-    """The text of each whole event. Raises TimelineError, OSError."""
+    """Yield the text of each complete event. Raises TimelineError, OSError."""
     for path in files:
         with path.open(encoding="utf-8", errors="replace") as lines:
             if next(lines, "").strip()[:1] != "[":
@@ -86,7 +86,7 @@ def events(files: Iterable[Path]) -> Iterator[str]:
 
 
 def _run(path: Path) -> str | None:
-    """Which run's it is; None for what does not say so, such as that of a single rank."""
+    """Return the name of a file's run, or None if it has none, as the file of a single rank."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         event = next(itertools.islice(lines, 1, None), "").strip().removesuffix(",")
     title = json.loads(event).get("args", {}).get("name", "") if _is_whole(event) else ""
@@ -102,7 +102,7 @@ def _is_whole(event: str) -> bool:
 
 
 def _parsed(path: Path) -> tuple[Path, int | None]:
-    """The name without the mark, and the number of the rank."""
+    """Return the name without the mark, and the number of the rank."""
     found = _MARK.search(path.name)
     if found is None:
         return path, None

@@ -1,4 +1,4 @@
-"""The verbs of `farandole` for what a job has recorded: report, timeline."""
+"""The commands of `farandole` for recorded jobs: report, timeline."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Computes from the operations of ranks how long a step takes, and which rank waits for which. Pure.
 
-The report asks about a whole run, the live page and metrics about the last seconds. Times are nanoseconds.
+The report uses it for a whole run, the live page and metrics for the last seconds. Times are nanoseconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import median
 
 from farandole.observe.records import Operation
 
-WINDOW_NS = 5_000_000_000  # over which shares, bytes and steps are taken while a job runs
+WINDOW_NS = 5_000_000_000  # for shares, bytes and steps while a job runs
 
 Span = tuple[float, float]
 _Key = tuple[int, str, int, str]
@@ -22,9 +22,9 @@ _Key = tuple[int, str, int, str]
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Of the operations of one process set that all its ranks have begun. Empty where not all ranks are known."""
+    """When ranks arrived at the operations of one process set. Empty if not all ranks are known."""
 
-    last: dict[_Key, tuple[int, int]] = field(default_factory=dict)  # when the last rank came, and which
+    last: dict[_Key, tuple[int, int]] = field(default_factory=dict)  # when the last rank came, and which one
     waits: dict[int, list[Span]] = field(default_factory=dict)  # by rank: when all others waited for it
     lacking: frozenset[_Key] = frozenset()  # operations that some rank has not begun yet
     since_ns: int = 0
@@ -32,15 +32,15 @@ class Arrivals:
 
     @property
     def covered_ns(self) -> int:
-        """The time of which this tells."""
+        """The time that this covers."""
         return max(1, self.now_ns - self.since_ns)
 
     def kept_share(self, rank: int) -> float:
-        """The share of the time in which all others waited for a rank."""
+        """Return the share of the time in which all others waited for a rank."""
         return covered(self.waits.get(rank, ()), self.since_ns, self.now_ns) / self.covered_ns
 
     def agreed_ns(self, operation: Operation) -> int | None:
-        """The time at which all had come; of small operations, which have no phases, by the other ranks' records."""
+        """Return when all ranks had come; for small operations, which have no phases, from the other ranks' records."""
         if operation.agreed_ns is not None:
             return operation.agreed_ns
         if operation.ended_ns is None:
@@ -53,18 +53,18 @@ NONE = Arrivals()
 
 
 def key(operation: Operation) -> _Key:
-    """Equal for the calls of all ranks that belong together."""
+    """Return a key that is equal for the ranks' calls of one operation."""
     return operation.process_set, operation.name, operation.count, operation.kind
 
 
 def arrivals_of(ranks: Mapping[int, Sequence[Operation]], size: int, since_ns: int, now_ns: int) -> Arrivals:
-    """The ranks that came last, over this time or over the shorter time that all ranks' records reach back.
+    """Find which ranks came last, over the given time or as far back as all ranks' records reach.
 
     Args:
         ranks: by rank, its operations of one process set, in the order in which it began them.
-        size: of the process set.
-        since_ns: the beginning of the time that matters.
-        now_ns: its end.
+        size: number of ranks in the process set.
+        since_ns: beginning of the time.
+        now_ns: end of the time.
     """
     if len(ranks) < max(2, size) or not all(ranks.values()):
         return NONE
@@ -82,10 +82,10 @@ def arrivals_of(ranks: Mapping[int, Sequence[Operation]], size: int, since_ns: i
 def _waited_for(
     ranks: Mapping[int, Sequence[Operation]], last: Mapping[_Key, tuple[int, int]]
 ) -> dict[int, list[Span]]:
-    """For each rank the spans of time in which all others only waited for it.
+    """Return, for each rank, the time spans in which all others only waited for it.
 
-    Calls overlap: a backward pass has one for each gradient, and the ranks compute beside them. So a rank waits only in
-    a call that ends before it makes the next one.
+    Calls overlap: a backward pass makes one for each gradient, while the ranks compute. So a rank counts as waiting
+    only in a call that ends before the rank makes the next one.
     """
     waits: dict[int, list[Span]] = defaultdict(list)
     for rank, operations in ranks.items():
@@ -99,7 +99,7 @@ def _waited_for(
 
 
 def _shared_by(count: int, spans: Iterable[Span]) -> Iterator[Span]:
-    """The times that so many of the spans have in common; there are never more at once."""
+    """Yield the times that `count` spans have in common. No more than `count` overlap."""
     edges = sorted(edge for begin, end in spans if end > begin for edge in ((begin, 1), (end, -1)))
     depth, since = 0, -inf
     for at, change in edges:
@@ -109,7 +109,7 @@ def _shared_by(count: int, spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def covered(spans: Iterable[Span], begin: float = -inf, end: float = inf) -> float:
-    """The time between `begin` and `end` that at least one of the spans covers."""
+    """Return how much time between `begin` and `end` is covered by at least one span."""
     total, reached = 0.0, begin
     for first, last in sorted(spans):
         first, last = max(first, reached), min(last, end)
@@ -121,7 +121,7 @@ def covered(spans: Iterable[Span], begin: float = -inf, end: float = inf) -> flo
 def times_of(
     operations: Iterable[Operation], arrivals: Arrivals, begin_ns: float = -inf, end_ns: float = inf
 ) -> tuple[float, float]:
-    """How long a rank had an operation in flight, and how long it waited for calls of other ranks."""
+    """Return how long a rank had an operation in flight, and how long it waited for calls of other ranks."""
     flights, waits = [], []
     for each in operations:
         flights.append((each.submitted_ns, end_ns if each.ended_ns is None else each.ended_ns))
@@ -132,7 +132,7 @@ def times_of(
 
 @dataclass(frozen=True)
 class Measured:
-    """A rank over the last seconds."""
+    """The numbers of a rank over the last seconds."""
 
     bytes_per_s: float = 0.0  # of its operations' operands
     in_flight: float = 0.0  # share of the time with at least one operation
@@ -141,7 +141,7 @@ class Measured:
 
 
 def measure(operations: Sequence[Operation], now_ns: int, arrivals: Arrivals = NONE) -> Measured:
-    """Take means over the window, or over the shorter time that the records reach back. `operations`: by number."""
+    """Compute means over the window, or as far back as the records reach. `operations` are sorted by number."""
     from_ns = now_ns - WINDOW_NS
     within = [each for each in operations if each.ended_ns is None or each.ended_ns > from_ns]
     if not within:
@@ -155,7 +155,7 @@ def measure(operations: Sequence[Operation], now_ns: int, arrivals: Arrivals = N
 
 
 def step_ns(operations: Iterable[Operation]) -> float | None:
-    """The median time between uses of the named operation that moves most bytes, as a step has each gradient once."""
+    """Return the median time between uses of the named operation that moves the most bytes, such as a gradient."""
     uses: dict[tuple[str, str], list[Operation]] = defaultdict(list)
     for operation in operations:
         if operation.name and operation.tensors:

@@ -1,8 +1,8 @@
-"""The launcher's watch over a job that runs: it says who makes the others wait, as soon as that is sure.
+"""The launcher's watch over a running job, which reports the ranks that make the others wait.
 
     recorders, /proc -> HostWatch.look -> Snapshot --(from other hosts: as a message)--> JobWatch.hear -> sentences
 
-Each host looks at its own ranks. One launcher hears all hosts, since only together they show who is missing.
+Each host examines its own ranks. The launcher of the job hears all hosts, since only together they show who is missing.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from farandole.observe.tails import Tails, pause_s
 
 EVERY_S = 0.5
 _WANTED = Wanted(most=512)  # operations of a rank, for a sentence about its end
-_SHARE, _MOST_S = 0.0025, 2.0  # of all processors: looks that cost more come more rarely, up to so far apart
-_STUCK_S = 1.0  # without the end of an operation: then what the ranks do is worth a message
-_FRESH_S = 3.0  # a snapshot that is older says nothing of now
-_AGAIN_S = 60.0  # the same again; then after twice as long, and so on
+_SHARE, _MOST_S = 0.0025, 2.0  # share of all processors for looks, and most seconds between two
+_STUCK_S = 1.0  # without the end of an operation, after which hosts report what their ranks do
+_FRESH_S = 3.0  # an older snapshot is not used
+_AGAIN_S = 60.0  # until a report is repeated; then twice as long, and so on
 _STEADY_STEPS = 20
-_STALL_S, _FIRST_STALL_S = 5.0, 10.0  # in steps that are steady, and before
-_UNUSUAL = 3.0  # times the longest wait so far
-_NOT_OURS = (Kind.MOVES, Kind.LOST, Kind.FAILED, Kind.UNSEEN)  # the launcher sees all hosts, and the ends of ranks
+_STALL_S, _FIRST_STALL_S = 5.0, 10.0  # in steady steps, and before
+_UNUSUAL = 3.0  # multiple of the longest wait so far
+_NOT_OURS = (Kind.MOVES, Kind.LOST, Kind.FAILED, Kind.UNSEEN)  # the launcher sees all hosts and the ends of ranks
 
 
 class HostWatch:
-    """Looks at the ranks of this host whose job has this name. `members`: of the epochs of an elastic job."""
+    """Examines the ranks of a job on this host. `members` has the member numbers of each epoch of an elastic job."""
 
     def __init__(self, base: Mapping[str, str], run: str, members: Mapping[int, Sequence[int]]) -> None:
         self._tails = Tails(base, lambda recording: recording.run == run, f"{run}.")
@@ -46,11 +46,11 @@ class HostWatch:
         self._due_s = time.monotonic() + EVERY_S
 
     def next_due(self, now: float) -> float:
-        """Seconds until the next snapshot is due."""
+        """Return the seconds until the next snapshot is due."""
         return max(0.0, self._due_s - now)
 
     def look(self, now: float) -> Snapshot | None:
-        """The ranks as they are now, if it is time to look, and if one has a recorder."""
+        """Return a snapshot, if it is due and a rank has a recorder."""
         if now < self._due_s:
             return None
         began_s = time.thread_time()
@@ -72,7 +72,7 @@ class HostWatch:
 
 
 def _seconds(text: str) -> float:
-    """0 for what is no number: the ranks complain about it."""
+    """Return the number, or 0 for anything else, about which the ranks complain themselves."""
     try:
         return float(text)
     except ValueError:
@@ -80,7 +80,7 @@ def _seconds(text: str) -> float:
 
 
 def _is_stuck(rank: Rank, now: float) -> bool:
-    """True while nothing of the rank ends, once it is known what the rank does: that takes two looks at its process."""
+    """Return whether no operation of the rank has ended for a while, and two looks show what its process does."""
     if rank.activity is Activity.UNKNOWN:
         return False
     ends = [each.ended_ns for each in rank.recording.operations if each.ended_ns is not None]
@@ -88,22 +88,22 @@ def _is_stuck(rank: Rank, now: float) -> bool:
 
 
 class JobRecorders:
-    """The files of one job's flight recorders on this host. `watch`: looks at them while it runs."""
+    """The files of one job's flight recorders on this host. `watch` examines them while the job runs."""
 
     def __init__(self, base: Mapping[str, str], key: bytes) -> None:
         self._folders = recorders.folders(base.get(recorders.VARIABLE, ""))
         self._run = recorders.name_of_job(key)
-        self._members: dict[int, Sequence[int]] = {}  # by epoch; none for the first, where a rank is its number
+        self._members: dict[int, Sequence[int]] = {}  # by epoch; none for the first
         self.watch = HostWatch(base, self._run, self._members)
 
     def enter_epoch(self, number: int, members: Sequence[int]) -> None:
-        """The ranks of an elastic job go on as these, named in the order of start."""
+        """Note the member numbers of the ranks in the next epoch of an elastic job."""
         self._members[number] = members
 
     def last_words(self, rank: int) -> str:
-        """What a rank that is dead did last, as in "it was in allreduce 'x'"; "" for one that could say so itself.
+        """Say what a dead rank did last, as in "it was in allreduce 'x'", or "" if it could report its end itself.
 
-        In an elastic job ranks are named in the order of start.
+        In an elastic job, `rank` is a member number.
         """
         recordings = [each.numbered(self._members) for each in recorders.read_all(self._paths(), _WANTED)]
         own = [each for each in recordings if each.rank == rank]
@@ -125,7 +125,7 @@ class JobRecorders:
 
 @dataclass
 class _Reported:
-    """When a sentence about the same was said, and how long the next one must wait."""
+    """When something was last reported, and how long until it may be reported again."""
 
     at_s: float
     pause_s: float = _AGAIN_S
@@ -133,7 +133,7 @@ class _Reported:
 
 @dataclass
 class JobWatch:
-    """Hears all hosts. `hosts`: the name of each rank's host, where there are several."""
+    """Combines the snapshots of all hosts. `hosts` has the name of each rank's host, if there are several."""
 
     hosts: Mapping[int, str] = field(default_factory=dict)
     _snapshots: dict[str, tuple[float, Snapshot]] = field(default_factory=dict)
@@ -143,9 +143,9 @@ class JobWatch:
     _looked_s: float = 0.0
 
     def hear(self, source: str, snapshot: Snapshot, now: float, size: int) -> list[str]:
-        """Take what one host has seen. `size`: how many ranks run, on all hosts. Returns sentences, mostly none.
+        """Take a snapshot of one host, and return sentences, usually none. `size` is the number of running ranks.
 
-        `now`: by time.monotonic, before the host was looked at; so are the times in the snapshot.
+        `now` is a time by time.monotonic before the host was examined, as are the times in the snapshot.
         """
         self._snapshots[source] = now, snapshot
         if now - self._looked_s < EVERY_S / 2:
@@ -160,7 +160,7 @@ class JobWatch:
             late = self._stragglers.find(step_times, now)
             if late is not None and self._is_news((late.ranks, late.cause), now):
                 sentences.append(self._about(late))
-        # Hosts of a cluster may be one machine, which sees the ranks of all of them.
+        # Several hosts of a cluster may be one machine, which then sees the ranks of all of them.
         ranks = [*{rank.number: rank for each in fresh for rank in each.stuck}.values()]
         warn_after_s = max((each.warn_after_s for each in fresh), default=0.0)
         stall = self._stall(ranks, step_times, warn_after_s, now) if 0 < size <= len(ranks) else None
@@ -169,7 +169,7 @@ class JobWatch:
         return sentences
 
     def _about_links(self, links: Links, now: float) -> list[str]:
-        """The slowest link, if one is slow: its slowness is often the host's, and then others are as slow."""
+        """Report only the slowest link: often the host is slow, and then its other links are just as slow."""
         slow = self._slow_links.find(links, now)
         if not slow or not self._is_news("links", now):
             return []
@@ -184,7 +184,7 @@ class JobWatch:
     def _stall(
         ranks: list[Rank], step_times: Mapping[int, StepTimes], warn_after_s: float, now: float
     ) -> Diagnosis | None:
-        """The cause that holds the job up, once it has done so for longer than is usual in it."""
+        """Return what holds the job up, once that has lasted longer than usual."""
         found = diagnose(ranks, round(now * 1e9))
         if found.kind in _NOT_OURS:
             return None

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import farandole
 
-_MOST_VAIN_STAGES = 3  # one after the other, without a commit
+_MOST_VAIN_STAGES = 3  # in a row, without a commit
 
 
 def would_come_again(error: BaseException) -> bool:
-    """Returns whether the program raised it, and not the loss of a rank, of its task or of the stage."""
+    """Return whether the program raised the error, rather than the loss of a rank, a task or the stage."""
     if isinstance(error, farandole.RecoverableError):
         return False
     return type(error) is not farandole.FarandoleError or error.__cause__ is not None
@@ -20,7 +20,7 @@ def would_come_again(error: BaseException) -> bool:
 class Ledger:
     """The stages of a job so far.
 
-    `limit`: more stages than the first, at most; None for any number.
+    `limit` is the maximum number of stages after the first one, or None.
     """
 
     limit: int | None
@@ -29,7 +29,7 @@ class Ledger:
     vain: int = 0
 
     def refusal(self, commits: int) -> str:
-        """A stage was lost, with so many commits kept: why there is no other one; "" where there is."""
+        """Return why no other stage follows a lost one, or "" if one does. `commits` is the number of saved commits."""
         if commits == 0:
             return (
                 "No commit was saved before, so the job cannot go on; call state.commit() earlier in elastic.run, or "

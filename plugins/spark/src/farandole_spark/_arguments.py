@@ -13,7 +13,7 @@ VERBOSITIES = ("all", "log_callback_only")
 
 
 def count_of(num_proc: SupportsIndex | None, name: str = "num_proc") -> int | None:
-    """The checked number, at least 1, or None. Raises ArgumentError and ArgumentTypeError."""
+    """Check a number of at least 1, or None. Raises ArgumentError and ArgumentTypeError."""
     return _whole(num_proc, name, 1)
 
 
@@ -30,14 +30,14 @@ def _whole(value: SupportsIndex | None, name: str, least: int) -> int | None:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Ranks of the stages of an elastic job; None: all slots, and no fewer later than at first."""
+    """The numbers of ranks of an elastic job's stages. None means all slots, and later no fewer than at first."""
 
     least: int | None
     most: int | None
 
 
 def sizes_of(num_proc: SupportsIndex | None, least: SupportsIndex | None, most: SupportsIndex | None) -> Sizes:
-    """Raises ArgumentError and ArgumentTypeError."""
+    """Check the numbers of ranks. Raises ArgumentError and ArgumentTypeError."""
     ranks, low, high = count_of(num_proc), count_of(least, "min_num_proc"), count_of(most, "max_num_proc")
     for low_name, low_value, high_name, high_value in (
         ("min_num_proc", low, "num_proc", ranks),
@@ -52,12 +52,12 @@ def sizes_of(num_proc: SupportsIndex | None, least: SupportsIndex | None, most: 
 
 
 def limit_of(reset_limit: SupportsIndex | None) -> int | None:
-    """The checked number, at least 0, or None. Raises ArgumentError and ArgumentTypeError."""
+    """Check a number of at least 0, or None. Raises ArgumentError and ArgumentTypeError."""
     return _whole(reset_limit, "reset_limit", 0)
 
 
 def folder_of(commits: str | os.PathLike[str] | None) -> str:
-    """An absolute path; "" for the driver. Raises ArgumentError."""
+    """Return the absolute path of the folder for commits, or "" for the driver's memory. Raises ArgumentError."""
     if commits is None:
         return ""
     path = os.fspath(commits)

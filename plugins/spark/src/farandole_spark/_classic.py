@@ -1,4 +1,4 @@
-"""A cluster whose driver is this process: RDDs, and the JVM's own counts."""
+"""A cluster whose driver is this process. It uses RDDs and the JVM's counts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Classic:
     context: Any
 
     def setting(self, name: str, otherwise: str = "") -> str:
-        """A setting of Spark."""
+        """Return a setting of Spark."""
         return str(self.context.getConf().get(name, otherwise) or otherwise)
 
     def slots(self) -> Slots:
-        """Count them. Tasks that run now are those of active stages."""
+        """Count the slots. The running tasks are those of active stages."""
         total = _private.slots_of(self.context)
         if total is None:
             return Slots(None, None)
@@ -37,11 +37,11 @@ class Classic:
         return Slots(total, max(0, total - running), is_young)
 
     def addresses(self) -> tuple[str, str]:
-        """The driver's address for executors, and the one to listen at."""
+        """Return the driver's address for executors, and the address to listen at."""
         return self.setting("spark.driver.host", "127.0.0.1"), self.setting("spark.driver.bindAddress")
 
     def start(self, part: Part, tasks: int, title: str) -> Stage:
-        """Start the stage."""
+        """Start a stage."""
         from pyspark import InheritableThread
 
         group = f"farandole-{uuid.uuid4().hex}"

@@ -1,4 +1,4 @@
-"""Finds the cluster of the program: a session that it gives, or the one that is active."""
+"""Finds the program's cluster: that of a given session, or of the active one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Cluster = Classic | Connect
 
 
 def find(spark: Any = None) -> Cluster:
-    """The cluster of a session, by default of the active one, else of a new one.
+    """Return the cluster of a session, by default of the active session or a new one.
 
     Raises:
         FarandoleError: PySpark is missing, or too old for this kind of session.

@@ -1,4 +1,4 @@
-"""A cluster whose driver is a server of Spark Connect: DataFrames, and the settings that the server tells."""
+"""A cluster whose driver is a server of Spark Connect. It uses DataFrames and the server's settings."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class Connect:
     session: Any
 
     def setting(self, name: str, otherwise: str = "") -> str:
-        """A setting of the server; "" where it tells nobody."""
+        """Return a setting of the server, or `otherwise` if the server does not tell."""
         try:
             return str(self.session.conf.get(name, otherwise) or otherwise)
-        except Exception:  # the server's errors, each of another class
+        except Exception:  # the server's errors have various classes
             return otherwise
 
     def slots(self) -> Slots:
-        """The number of slots according to the settings: a server does not tell which are free."""
+        """Return the number of slots according to the settings. A server does not tell which are free."""
         names = ("spark.master", "spark.executor.instances", "spark.executor.cores", "spark.task.cpus")
         return Slots(slots_of_settings(*map(self.setting, names)), None)
 
     def addresses(self) -> tuple[str, str]:
-        """Our address for executors, by the way to the server's driver, and the one to listen at."""
+        """Return this process's address for executors, from the route to the server, and the address to listen at."""
         server = self.setting("spark.driver.host", "127.0.0.1")
         try:
             family, kind, *_, to = socket.getaddrinfo(server, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
@@ -48,7 +48,7 @@ class Connect:
             return socket.gethostname(), ""
 
     def start(self, part: Part, tasks: int, title: str) -> Stage:
-        """Start the stage."""
+        """Start a stage."""
         tag = f"farandole-{uuid.uuid4().hex}"
 
         def job() -> None:
@@ -60,7 +60,7 @@ class Connect:
 
 
 def slots_of_settings(master: str, executors: str, cores: str, cores_per_task: str) -> int | None:
-    """The slots of a cluster with these settings; None where they do not say."""
+    """Return the slots of a cluster with these settings, or None if they do not say."""
     per_task = int(cores_per_task) if cores_per_task.isdecimal() and int(cores_per_task) else 1
     if found := _LOCAL.fullmatch(master):
         return int(found[1]) // per_task

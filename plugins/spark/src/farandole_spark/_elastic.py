@@ -1,4 +1,4 @@
-"""The public function `run_elastic`: a job that goes on in a new stage when Spark loses one."""
+"""The public function `run_elastic`, whose job continues in a new stage when Spark loses one."""
 
 from __future__ import annotations
 
@@ -46,30 +46,29 @@ def run_elastic(
     stdout: TextIO | None = None,
     stderr: TextIO | None = None,
 ) -> list[T]:
-    """Call a function on ranks in tasks of Spark, again from its last commit when a rank or an executor is lost.
+    """Call a function on ranks in tasks of Spark, and continue from its last commit if a rank or an executor is lost.
 
-    Spark fails a barrier stage as a whole, so all ranks begin anew, in a stage with the slots that are there then. The
-    function is called again, and `elastic.run` begins with the state of the newest commit that was kept outside of the
-    ranks. Rank 0 keeps its commits there in the background.
+    Spark fails a barrier stage as a whole, so all ranks start again, in a stage with the slots that are there then. The
+    function is called again, and `elastic.run` begins with the newest commit, which rank 0 has saved in the background.
 
     Args:
-        fn: as for `run`; it trains within `elastic.run` of its framework.
-        args: its arguments.
-        kwargs: its keyword arguments.
+        fn: function that trains inside `elastic.run` of its framework; see `run`.
+        args: positional arguments of the function.
+        kwargs: keyword arguments of the function.
         num_proc: number of ranks at the start, by default all slots of the cluster.
-        min_num_proc: a stage has at least so many, by default `num_proc`.
-        max_num_proc: and at most so many, by default `num_proc`.
+        min_num_proc: minimum number of ranks of a stage, by default `num_proc`.
+        max_num_proc: maximum number of ranks of a stage, by default `num_proc`.
         start_timeout: seconds to wait for slots and tasks of the first stage, by default 600.
-        elastic_timeout: the same for each later one, by default 600.
-        reset_limit: so many stages after the first, at most; by default any number.
-        commits: a folder that the driver and all executors share; by default the driver's memory, up to 4 GiB.
-        env: see `run`, also for the others.
+        elastic_timeout: the same for each later stage, by default 600.
+        reset_limit: maximum number of stages after the first, by default any number.
+        commits: folder that the driver and all executors share, by default the driver's memory, up to 4 GiB.
+        env: see `run`.
         verbose: see `run`.
         spark: see `run`.
         driver_address: see `run`.
         driver_port: see `run`.
         timestamp: see `run`.
-        output_dir: see `run`; a later stage writes over the files of an earlier one.
+        output_dir: see `run`. A later stage overwrites the files of an earlier one.
         network_interfaces: see `run`.
         stdout: see `run`.
         stderr: see `run`.
@@ -78,11 +77,11 @@ def run_elastic(
         What the function returned on each rank of the last stage, rank 0 first.
 
     Raises:
-        ArgumentError: numbers that do not fit each other, or another argument that cannot be.
+        ArgumentError: numbers of ranks contradict each other, or another argument is impossible.
         ArgumentTypeError: the function or an argument cannot be pickled; the message names the variable.
-        FarandoleError: a rank was lost before any commit, or for more than `reset_limit` times; slots or tasks did not
+        FarandoleError: a rank was lost before any commit, or more than `reset_limit` times, or slots or tasks did not
             come in time.
-        Exception: what the function raised on the rank that failed first: it would come again.
+        Exception: what the function raised on the rank that failed first, since it would come again.
     """
     sizes = _arguments.sizes_of(num_proc, min_num_proc, max_num_proc)
     ledger, commit_store = Ledger(_arguments.limit_of(reset_limit)), CommitStore(_arguments.folder_of(commits))
@@ -106,7 +105,7 @@ def _stages(
     commit_store: CommitStore,
     attempt: Callable[[int, int, float], list[T]],
 ) -> list[T]:
-    """Run one stage after the other, until one finishes or no other may follow."""
+    """Run stages until one finishes or no other may follow."""
     while True:
         deadline = time.monotonic() + timeouts[min(ledger.resets, 1)]
         ranks = _await_ranks(cluster, sizes, deadline)
@@ -125,7 +124,7 @@ def _stages(
 
 
 def _await_ranks(cluster: Cluster, sizes: Sizes, deadline: float) -> int:
-    """Returns the number of ranks of a stage. Raises FarandoleError after the time."""
+    """Wait for slots, and return the number of ranks of a stage. Raises FarandoleError after the deadline."""
     least = sizes.least or 1
     late = f"the job needs at least {least} slots, and did not get them within its timeout: still {{}}; free slots, or "
 

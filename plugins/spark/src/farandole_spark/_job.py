@@ -1,4 +1,4 @@
-"""A stage with its server, and the wait for its slots."""
+"""Waits for slots, and runs a stage with its server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole_spark._tasks import take_part
 
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 5.0
-_REASON_SECONDS = 3.0  # Spark tells why an executor is gone some time after its connections end
+_REASON_SECONDS = 3.0  # Spark reports why an executor is gone some time after its connections end
 
 
 def await_ranks(
@@ -28,12 +28,12 @@ def await_ranks(
     late: str,
     quiet_s: float = 1.0,
 ) -> int:
-    """Look at a cluster until it has slots for ranks. Returns their number.
+    """Wait until a cluster has slots for ranks, and return their number.
 
-    `fit` tells of slots and of the seconds of the wait how many ranks can start, and what is waited for. `wanted` is
-    None where the slots decide. `late`: the sentence after the deadline, with a place for what is waited for.
+    `fit` returns, for the slots and the seconds waited, how many ranks can start and what else is needed. `wanted` is
+    None if the slots decide. `late` is the sentence after the deadline, with a place for what is needed.
 
-    Raises ArgumentError where the cluster runs no barrier stage, or does not tell its slots where they decide; and
+    Raises ArgumentError if the cluster cannot run barrier stages, or does not tell the slots that decide, and
     FarandoleError after the deadline.
     """
     if cluster.setting("spark.dynamicAllocation.enabled").lower() == "true":
@@ -63,9 +63,9 @@ def run_stage(
     commits: CommitTarget | None,
     **how: Any,
 ) -> list[Any]:
-    """Run a job in a stage of its own, from its start to the end of its last task. Returns the results.
+    """Run a job in a new stage until its last task ends, and return the results.
 
-    `deadline`: for the tasks to come. `how`, and what it raises: see `Call.run`; a lost task comes with Spark's reason.
+    The tasks must come before `deadline`. See `Call.run` for `how` and the exceptions; a lost task has Spark's reason.
     """
     has_threads = bool(cluster.setting("spark.executorEnv.OMP_NUM_THREADS"))
     stage, ended_well = None, False
@@ -83,7 +83,7 @@ def run_stage(
         why = f" Spark says: {stage.reason}." if stage.reason else ""
         raise farandole.FarandoleError(f"{error}{why}") from None
     finally:
-        server.__exit__()  # at which tasks end that have no agent
+        server.__exit__()  # ends the tasks that have no agent
         if stage is not None:
             stage.end(at_once=not ended_well)
 

@@ -1,4 +1,4 @@
-"""The uses of PySpark that it does not promise. Checked on PySpark 3.5 to 4.3; without the first no slots are counted.
+"""Uses of private names of PySpark, checked on PySpark 3.5 to 4.3. Without the first, slots are not counted.
 
 | name | what for | where |
 |---|---|---|
@@ -14,19 +14,19 @@ P = TypeVar("P")
 
 
 def slots_of(context: Any) -> int | None:
-    """The tasks that a cluster can run at the same time, as Spark's own check of barrier stages counts them.
+    """Return how many tasks a cluster can run at once, as Spark counts them before a barrier stage.
 
-    None where this Spark does not tell.
+    Returns None if this Spark does not tell.
     """
     try:
         scala = context._jsc.sc()
         return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
-    except Exception:  # Py4J's errors, which have no common class beside this
+    except Exception:  # Py4J's errors have no other common class
         return None
 
 
 def __getattr__(name: str) -> Any:
-    """`UNDEFINED`, the owner of a parameter that a class declares; PySpark is imported by those who ask for it."""
+    """Return `UNDEFINED`, the owner of a class's parameters. PySpark is imported only on demand."""
     if name == "UNDEFINED":
         from pyspark.ml.param import Params
 
@@ -35,23 +35,23 @@ def __getattr__(name: str) -> Any:
 
 
 def set_params(params: P, **values: Any) -> P:
-    """Set parameters; a value of another type is converted, or a TypeError. Returns `params`."""
+    """Set parameters, and return `params`. Values of another type are converted, or raise a TypeError."""
     params._set(**values)  # type: ignore[attr-defined]
     return params
 
 
 def set_defaults(params: Any, **values: Any) -> None:
-    """Set what parameters are where nothing is set."""
+    """Set the defaults of parameters."""
     params._setDefault(**values)
 
 
 def reset_uid(params: Any, uid: str) -> None:
-    """Give what was loaded the name that it was saved with."""
+    """Give a loaded object the uid with which it was saved."""
     params._resetUid(uid)
 
 
 def context_of(session: Any) -> Any:
-    """What Spark ML's readers and writers of metadata take: a session from PySpark 4 on, before a context."""
+    """Return what Spark ML's readers and writers of metadata take: a session since PySpark 4, before that a context."""
     import pyspark
 
     return session if int(pyspark.__version__.split(".")[0]) >= 4 else session.sparkContext

@@ -1,4 +1,4 @@
-"""The public function `run`: a function as ranks in the tasks of a barrier stage."""
+"""The public function `run`, which calls a function on ranks in the tasks of a barrier stage."""
 
 from __future__ import annotations
 
@@ -41,32 +41,32 @@ def run(
 ) -> list[T]:
     """Call a function on `num_proc` ranks in tasks of Spark, and return the results in the order of the ranks.
 
-    Each rank is a new process beside the executor of a task; the function calls `init()`, as a script does. Functions
-    and classes of modules that are not installed travel by value. Lines that ranks print appear here. An interrupt
-    ends the stage and all processes.
+    Each rank is a new process beside the executor of a task. The function calls `init()`, as a script does. Functions
+    and classes of modules that are not installed are sent by value. The output of ranks appears here. An interrupt ends
+    the stage and all processes.
 
     Args:
-        fn: a function, also a lambda or one of a notebook's cell.
-        args: its arguments.
-        kwargs: its keyword arguments.
+        fn: function to call, which may be a lambda or defined in a notebook.
+        args: positional arguments of the function.
+        kwargs: keyword arguments of the function.
         num_proc: number of ranks, by default all slots of the cluster.
         start_timeout: seconds to wait for free slots and for the tasks, by default 600.
-        env: variables for the ranks.
+        env: environment variables for the ranks.
         verbose: report what is started, and when each rank ends.
-        spark: the session, by default the active one.
-        driver_address: of this process, as executors reach it; by default Spark's own.
-        driver_port: to listen at, where a firewall lets only some through; by default any.
-        timestamp: begin each line with the time of day.
-        output_dir: a folder of the driver for a file of each rank's output.
-        network_interfaces: those that executors use between them, `"eth0,ib0"`.
-        stdout: where the lines of ranks appear, by default here.
-        stderr: the same for what they write to stderr.
+        spark: session to use, by default the active one.
+        driver_address: address at which executors reach this process, by default Spark's own.
+        driver_port: port to listen at, if a firewall lets only some through; by default any free port.
+        timestamp: begin each line of output with the time of day.
+        output_dir: folder on the driver for a file with each rank's output.
+        network_interfaces: network interfaces for connections between executors, such as `"eth0,ib0"`.
+        stdout: stream for the output of the ranks, by default this process's.
+        stderr: stream for what the ranks write to stderr, by default this process's.
 
     Returns:
         What the function returned on each rank, rank 0 first.
 
     Raises:
-        ArgumentError: more ranks than the cluster has slots, or another argument that cannot be.
+        ArgumentError: there are more ranks than the cluster has slots, or another argument is impossible.
         ArgumentTypeError: the function or an argument cannot be pickled; the message names the variable.
         FarandoleError: a rank or its executor was lost, or the tasks do not start.
         Exception: what the function raised on the rank that failed first. Its cause has that rank's traceback.
@@ -81,7 +81,7 @@ def run(
 
 
 def _await_slots(cluster: Cluster, wanted: int | None, deadline: float) -> int:
-    """Returns the number of ranks. Raises ArgumentError where the cluster is too small, else waits until the time."""
+    """Wait for slots, and return the number of ranks. Raises ArgumentError if the cluster is too small."""
 
     def fit(slots: Slots, asked_for_s: float) -> tuple[int, str]:
         ranks = wanted or slots.total or 1
@@ -96,12 +96,12 @@ def _await_slots(cluster: Cluster, wanted: int | None, deadline: float) -> int:
 def how_of(
     env: Mapping[str, str] | None, stdout: TextIO | None, stderr: TextIO | None, *options: object
 ) -> dict[str, Any]:
-    """The arguments of `Call.run`. `options`: of the launcher, as _OPTIONS names them."""
+    """Return the arguments of `Call.run`. `options` are those of the launcher, in the order of _OPTIONS."""
     return {"env": env, "stdout": stdout, "stderr": stderr, "options": dict(zip(_OPTIONS, options, strict=True))}
 
 
 def server_of(cluster: Cluster, driver_address: str | None, port: int, store: CommitStore | None = None) -> TaskServer:
-    """The server at the driver's address as executors reach it."""
+    """Return the server at the address at which executors reach the driver."""
     address, bind = cluster.addresses()
     return TaskServer(
         driver_address or address, "0.0.0.0" if driver_address else bind, port, store.store if store else None

@@ -1,4 +1,4 @@
-"""`HorovodRunner`, with the names and the behaviour that Databricks' programs know."""
+"""`HorovodRunner`, with the names and the behavior that programs for Databricks expect."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class HorovodRunner:
     """Runs a function on several ranks, from a notebook.
 
     Args:
-        np: number of ranks. Below 0: so many processes on the driver, without Spark; above 0: tasks of one barrier
-            stage; 0: all slots of the cluster, which is deprecated as its size may change.
+        np: number of ranks. A negative number starts that many processes on the driver, without Spark; a positive one,
+            tasks of one barrier stage. 0 means all slots of the cluster, and is deprecated, as their number may change.
         driver_log_verbosity: `"log_callback_only"` shows what ranks send by `log_to_driver` and `LogCallback`; `"all"`
-            shows all that they print.
+            shows all their output.
 
     Raises:
-        ValueError: another verbosity.
-        TypeError: `np` is no whole number.
+        ValueError: the verbosity is unknown.
+        TypeError: `np` is not an integer.
     """
 
     def __init__(self, *, np: SupportsIndex, driver_log_verbosity: str = "log_callback_only") -> None:
@@ -52,13 +52,13 @@ class HorovodRunner:
         """Call `main(**kwargs)` on all ranks, and return what it returned on rank 0.
 
         Args:
-            main: the function; it calls `init()`.
-            kwargs: its arguments.
+            main: function to call, which calls `init()`.
+            kwargs: keyword arguments of the function.
 
         Raises:
             Exception: see `farandole_spark.run`, and `farandole.run` for ranks on the driver.
         """
-        if self.num_processor < 0:  # which shows all that they print, as on Databricks
+        if self.num_processor < 0:  # shows all output, as on Databricks
             results: list[T] = farandole.run(main, (), kwargs, np=-self.num_processor)
             return results[0]
         shows_all = self.driver_log_verbosity == "all"

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-YOUNG_SECONDS = 5.0  # so long a job waits for executors of a cluster that has just started
-SETTLE_SECONDS = 5.0  # so long a stage of an elastic job waits for more slots than it needs
+YOUNG_SECONDS = 5.0  # that a job waits for executors of a cluster that has just started
+SETTLE_SECONDS = 5.0  # that a stage of an elastic job waits for more slots than it needs
 
 
 @dataclass(frozen=True)
 class Slots:
-    """The tasks that a cluster can run at the same time; `total` is None where Spark does not tell."""
+    """How many tasks a cluster can run at once; `total` is None if Spark does not tell."""
 
     total: int | None
     free: int | None
-    is_young: bool = False  # it has just started: executors may be on their way
+    is_young: bool = False  # it has just started, so more executors may come
 
 
 def too_few(wanted: int, slots: Slots, asked_for_s: float) -> str:
-    """Why the cluster is too small; "" if it is not, or may still grow."""
+    """Return why the cluster is too small, or "" if it is not, or may still grow."""
     if slots.total is None or wanted <= slots.total or (slots.is_young and asked_for_s < YOUNG_SECONDS):
         return ""
     has = f"{slots.total} slot{'' if slots.total == 1 else 's'}"
@@ -29,7 +29,7 @@ def too_few(wanted: int, slots: Slots, asked_for_s: float) -> str:
 
 
 def waiting(wanted: int, slots: Slots) -> str:
-    """Names the slots that the job lacks; "" where it can start."""
+    """Return which slots the job lacks, or "" if it can start."""
     if slots.total is not None and wanted > slots.total:
         return f"waiting for {wanted} slots, the cluster has {slots.total}"
     if slots.free is None or wanted <= slots.free:
@@ -38,9 +38,9 @@ def waiting(wanted: int, slots: Slots) -> str:
 
 
 def fitting(least: int | None, most: int | None, slots: Slots, waited_s: float) -> int:
-    """The ranks of the next stage of an elastic job; 0 where it must wait still."""
+    """Return the number of ranks of an elastic job's next stage, or 0 if it must wait."""
     free = slots.total if slots.free is None else slots.free
-    if free is None:  # Spark does not tell, and its stage waits
+    if free is None:  # Spark does not tell, and the stage itself waits
         return most or 0
     ranks = min(free, most or free)
     is_enough = ranks > 0 and ranks >= (least or 1)

@@ -1,4 +1,4 @@
-"""A barrier stage that runs beside the caller, and what its end means."""
+"""A barrier stage that runs in a thread, and explanations of its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Part = Callable[[Iterator[Any]], Iterator[Any]]
 """What a task does."""
 _END_SECONDS = 10.0
 _CANCEL_SECONDS = 5.0
-# Patterns of the text of Spark's error -> a sentence; the first that is found counts.
+# Patterns for the text of Spark's error, and sentences; the first match counts.
 _KNOWN = (
     (r"FarandoleError: (?P<said>.+)", "{said}"),
     (
@@ -35,7 +35,7 @@ _MOST_CHARACTERS = 500
 
 
 def explain(text: str) -> str:
-    """The text of an error of Spark -> one sentence without its point; its first line where it is not known."""
+    """Return a sentence, without its period, for the text of Spark's error; for an unknown error, its first line."""
     for pattern, sentence in _KNOWN:
         if found := re.search(pattern, text):
             return sentence.format(**found.groupdict())[:_MOST_CHARACTERS].rstrip(". ")
@@ -44,7 +44,7 @@ def explain(text: str) -> str:
 
 
 class Stage:
-    """Runs `job` on a thread at once. `cancel` ends it from another one; `kind` makes the thread."""
+    """Runs `job` in a thread, which `kind` makes. `cancel` ends the job from another thread."""
 
     def __init__(
         self, job: Callable[[], object], cancel: Callable[[], object], kind: Callable[..., threading.Thread]
@@ -64,21 +64,21 @@ class Stage:
 
     @property
     def is_over(self) -> bool:
-        """Returns whether it has ended."""
+        """Return whether the stage has ended."""
         return not self._thread.is_alive()
 
     @property
     def reason(self) -> str:
-        """Why it has failed, as a sentence without its point; "" where it has not, or we have cancelled it."""
+        """Return why the stage failed, as a sentence without its period; "" if it did not fail or was cancelled."""
         return explain(self._error) if self._error and not self._was_cancelled else ""
 
     def await_end(self, seconds: float) -> bool:
-        """Wait so long for its end. Returns whether it has come."""
+        """Wait up to `seconds` for the end of the stage. Returns whether it has ended."""
         self._thread.join(seconds)
         return self.is_over
 
     def end(self, at_once: bool) -> None:
-        """Wait for the end of tasks that have nothing more to do; cancel them `at_once`, or if they do not end."""
+        """Wait for tasks that have nothing more to do. Cancel them if `at_once`, or if they do not end."""
         if not at_once and self.await_end(_END_SECONDS):
             return
         if not self.is_over:

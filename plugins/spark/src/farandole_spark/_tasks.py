@@ -1,4 +1,4 @@
-"""A task of Spark as a part of a job. Runs on executors."""
+"""A task of Spark that takes part in a job. Runs on executors."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from farandole.engine import Invitation, serve
 
-# Secrets of Spark's own, with which a process could speak for the task or the driver.
+# Spark's secrets, with which a process could act as the task or the driver.
 _SECRETS = ("PYTHON_WORKER_", "PYSPARK_GATEWAY_", "SPARK_AUTH", "_SPARK_AUTH")
 _GPU = "gpu"
 
 
 def take_part(invitation: Invitation, has_threads: bool, _items: Iterator[Any]) -> Iterator[Any]:
-    """The function of a partition of an RDD, or of batches of Arrow: yields nothing, and ends with the job.
+    """Take part in a job, as the function of a partition of an RDD or of Arrow batches. Yields nothing.
 
-    `has_threads`: the cluster has its own OMP_NUM_THREADS for executors.
+    `has_threads` is true if the cluster sets OMP_NUM_THREADS for executors.
     """
     from pyspark import BarrierTaskContext
 
     context = BarrierTaskContext.get()
-    # A stage may lie on disks, a message of the barrier does not.
+    # A stage may be written to disks; a message of the barrier is not.
     secret = context.allGather(os.urandom(32).hex())[0]
     own = context.getTaskInfos()[context.partitionId()]
     cores = context.cpus() or 1

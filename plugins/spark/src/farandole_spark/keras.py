@@ -1,4 +1,4 @@
-"""A callback of Keras that shows on the driver how training gets on."""
+"""A callback for Keras that shows the progress of training on the driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LogCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is n
     """Sends the metrics of each epoch to the driver, by `log_to_driver`.
 
     Args:
-        per_batch_log: those of each batch, too.
+        per_batch_log: also send the metrics of each batch.
     """
 
     def __init__(self, per_batch_log: bool = False) -> None:

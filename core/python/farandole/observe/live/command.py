@@ -1,4 +1,4 @@
-"""Looks at the ranks, makes frames, and serves the page: beside a launcher in a process of its own, or for a job."""
+"""Examines the ranks, makes frames and serves the page, in a process beside the launcher or for a running job."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from farandole.observe.tails import Tails, descends, pause_s
 
 _EVERY_S = 0.5
 _UNREAD_EVERY_S = 2.0  # while nobody looks at the page
-_SHARE, _MOST_S = 0.005, 4.0  # of all processors: frames come more rarely where they cost more, up to so far apart
-_END_S = 3.0  # for the process beside a launcher to end
-_LINGER_S = 0.8  # for pages to take the last frame: they ask three times a second
-_NICE = 10  # ranks come first
+_SHARE, _MOST_S = 0.005, 4.0  # share of all processors for frames, and most seconds between two
+_END_S = 3.0  # for the process beside the launcher to end
+_LINGER_S = 0.8  # for pages to fetch the last frame; they ask three times a second
+_NICE = 10  # low priority, because ranks come first
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The page, the metrics, or both. A port of 0 is any."""
+    """The page, the metrics, or both. Port 0 means any free port."""
 
     page_port: int | None = None
     metrics_port: int | None = None
     metrics_address: str = ADDRESS
-    metrics_secret: str = ""  # "": one is made
+    metrics_secret: str = ""  # if "", a new one is made
 
 
 _SECRET = re.compile(r"[A-Za-z0-9_.~+-]{16,256}")
 
 
 def wanted(page_port: int | None, given: Metrics) -> Wanted | None:
-    """The page and the metrics that are asked for; None: neither. Raises SpecError."""
+    """Return which of the page and the metrics are wanted, or None. Raises SpecError."""
     address, secret_file = given.metrics_address, given.metrics_key_file
     if given.metrics is None and (address is not None or secret_file is not None):
         raise SpecError("--metrics-address and --metrics-key-file need --metrics PORT.", "metrics")
@@ -77,7 +77,7 @@ def _secret(path: Path) -> str:
 
 
 class Live:
-    """A page, metrics, or both: looks, publishes, and knows when the job is over."""
+    """Serves a page, metrics, or both, until the job is over."""
 
     def __init__(self, tails: Tails, wanted: Wanted, say: Say) -> None:
         self._tails, self._history = tails, History()
@@ -119,12 +119,12 @@ class Live:
             say(f"metrics: http://{wanted.metrics_address}:{server.port}/metrics (for the key of --metrics-key-file).")
 
     def run(self, is_over: Callable[[list[Rank]], bool], ends: Sequence[int] = ()) -> None:
-        """Publish frames until the job is over, or one of these descriptors ends."""
+        """Publish frames until the job is over, or one of the descriptors `ends` is readable."""
         for server in self._servers:
             threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
         stopped, spent_s = not self._servers, time.process_time()
         while not stopped:
-            now_ns = time.monotonic_ns()  # before the look, which takes time: else what ends meanwhile looks long
+            now_ns = time.monotonic_ns()  # before the look: otherwise what ends meanwhile would seem long
             seen = self._tails.look()
             self._publish(seen, now_ns)
             if is_over(seen):
@@ -148,12 +148,12 @@ class Live:
 
 
 def watch(base: Mapping[str, str], named: str, wanted: Wanted, say: Say) -> None:
-    """Serve a page for a job that runs, until it has ended. Raises InspectionError, OSError."""
+    """Serve a page for a running job until it ends. Raises InspectionError, OSError."""
     job = jobs.choose(jobs.find(base), named)
     latest = [*job.recordings]
 
     def is_over(seen: list[Rank]) -> bool:
-        """No file does not mean the end: between two epochs of an elastic job there is none, nor for one rank alone."""
+        """Return whether the job is over. Missing files do not prove it: there are none between two epochs."""
         latest[:] = [each.recording for each in seen] or latest
         return not any(map(processes.is_alive, latest))
 
@@ -162,9 +162,9 @@ def watch(base: Mapping[str, str], named: str, wanted: Wanted, say: Say) -> None
 
 @contextlib.contextmanager
 def beside(base: Mapping[str, str], wanted: Wanted) -> Iterator[None]:
-    """Serve what is wanted of the ranks that this process will start, from a process of its own.
+    """Serve the page or the metrics of ranks that this process will start, from a separate process.
 
-    That one ends with its stdin, and so with this process, however it ends.
+    That process ends with its stdin, and so with this process, however that ends.
     """
     command = [*python("farandole.observe.live.command"), str(os.getpid())]
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
@@ -172,7 +172,7 @@ def beside(base: Mapping[str, str], wanted: Wanted) -> Iterator[None]:
     assert process.stdin is not None
     try:
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(asdict(wanted)).encode() + b"\n")  # no command line shows the secret
+            process.stdin.write(json.dumps(asdict(wanted)).encode() + b"\n")  # has the secret
             process.stdin.flush()
         yield
     finally:
@@ -186,7 +186,7 @@ def beside(base: Mapping[str, str], wanted: Wanted) -> Iterator[None]:
 
 
 def main() -> None:
-    """Serve beside the launcher whose id is given; stdin says what. The job goes on without a page where this fails."""
+    """Serve beside the launcher with the given pid; stdin says what. If this fails, the job goes on without it."""
     launcher, wanted = int(sys.argv[1]), Wanted(**json.loads(sys.stdin.buffer.readline()))
     os.nice(_NICE)
     try:

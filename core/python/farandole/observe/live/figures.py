@@ -1,8 +1,9 @@
-"""Figures of one rank for its own program, as lines of JSON: the live page's numbers, made beside the rank.
+"""Computes the live page's numbers of one rank for the rank's own program, as lines of JSON.
 
-    python -m farandole.observe.live.figures PID     until stdin ends, or the process does
+    python -m farandole.observe.live.figures PID     until stdin or the process ends
 
-A rank cannot import the launcher, and would spend its own time under the GIL; see StepScalars in the core.
+It runs beside the rank, which cannot import the launcher, and whose training would lose time to it under the GIL. See
+StepScalars in the core.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from farandole.observe.live.metrics import arrivals_of_ranks, numbers
 from farandole.observe.records import Recording
 from farandole.observe.tails import Tails
 
-_FIRST_S, _EVERY_S = 1.0, 5.0  # the second is the window of the figures
+_FIRST_S, _EVERY_S = 1.0, 5.0  # the second one is also the window of the figures
 _NICE = 10
-_SCALARS = {  # for TensorBoard -> as metrics have it
+_SCALARS = {  # name for TensorBoard -> name in the metrics
     "bytes_per_second": "operand_bytes_per_second",
     "in_operations_ratio": "in_operations_ratio",
     "waiting_ratio": "waiting_ratio",
@@ -32,9 +33,9 @@ _SCALARS = {  # for TensorBoard -> as metrics have it
 
 
 def figures(ranks: Sequence[Rank], pid: int, now_ns: int) -> dict[str, float]:
-    """The figures of the rank with this pid, among those of its job on this host; none for one that is not there.
+    """Return the figures of the rank with this pid, or none if it is not among `ranks`, those of its job on this host.
 
-    The rank that all others wait for is known where all ranks are on this host.
+    The rank for which all others wait is known only if all ranks are on this host.
     """
     own = [each for each in ranks if each.recording.pid == pid]
     if not own:
@@ -49,7 +50,7 @@ def figures(ranks: Sequence[Rank], pid: int, now_ns: int) -> dict[str, float]:
 
 
 def serve(base: Mapping[str, str], pid: int, ends: Sequence[int]) -> None:
-    """Print a line now and then until one of the descriptors is readable."""
+    """Print a line every few seconds until one of the descriptors is readable."""
     run, pause_s = "", _FIRST_S
 
     def is_of_job(recording: Recording) -> bool:
@@ -59,14 +60,14 @@ def serve(base: Mapping[str, str], pid: int, ends: Sequence[int]) -> None:
     while not select.select(ends, [], [], pause_s)[0]:
         pause_s = _EVERY_S
         current = next((job.run for job in jobs.find(base) if pid in job.pids), "")
-        if current != run:  # at first, and around the start of an elastic job's next epoch, when there is no file
+        if current != run:  # at the beginning, and between epochs of an elastic job, when there is no file
             run, tails = current, Tails(base, is_of_job)
         now_ns = time.monotonic_ns()  # before the look, which takes time
         print(json.dumps(figures(tails.look(), pid, now_ns)), flush=True)
 
 
 def main() -> None:
-    """Serve the process whose id is given."""
+    """Serve the process with the given pid."""
     pid = int(sys.argv[1])
     os.nice(_NICE)
     with contextlib.suppress(ProcessLookupError, BrokenPipeError, KeyboardInterrupt):

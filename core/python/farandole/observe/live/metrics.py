@@ -1,4 +1,4 @@
-"""Numbers of the ranks of this host for a monitoring system, in the text form of OpenMetrics 1.0. Pure."""
+"""Numbers of this host's ranks for a monitoring system, in the text format of OpenMetrics 1.0. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farandole.observe.waits import WINDOW_NS, Arrivals, arrivals_of, measure
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 _Value = int | float | None
-_MOST_LINKS = 16  # of a rank: those that have sent most
+_MOST_LINKS = 16  # of a rank: those that have sent the most
 
 # name behind farandole_ -> type, unit, help
 _FAMILIES = {
@@ -38,14 +38,14 @@ _OF_LINKS = {
 
 
 def arrivals_of_ranks(ranks: Sequence[Rank], now_ns: int) -> Arrivals:
-    """The ranks that came last to the operations of all ranks in the last seconds."""
+    """Return which ranks came last to the operations of all ranks in the last seconds."""
     used = {rank.number: [each for each in rank.recording.operations if each.process_set == 0] for rank in ranks}
     size = max((rank.recording.size for rank in ranks), default=0)
     return arrivals_of(used, size, now_ns - WINDOW_NS, now_ns)
 
 
 def as_text(ranks: Sequence[Rank], now_ns: int) -> str:
-    """All metrics. `ranks`: those of this host; none before the first has begun."""
+    """Return all metrics. `ranks` are those of this host, which may be none at the start."""
     arrivals = arrivals_of_ranks(ranks, now_ns)
     values = [(each, numbers(each, arrivals, now_ns)) for each in sorted(ranks, key=lambda each: each.number)]
     samples = [(_labels(each), found) for each, found in values]
@@ -83,7 +83,7 @@ def _values_of_link(link: Link) -> dict[str, _Value]:
 
 
 def numbers(rank: Rank, arrivals: Arrivals, now_ns: int) -> dict[str, _Value]:
-    """The numbers of a rank, which the page and TensorBoard show, too."""
+    """Return the numbers of a rank, which the page and TensorBoard also show."""
     recording = rank.recording
     measured = measure(recording.operations, now_ns, arrivals)
     pending = rank.pending if rank.is_there else []

@@ -1,7 +1,7 @@
-"""Frames for the page, made of what the ranks have recorded. Pure.
+"""Makes frames for the page from the ranks' records. Pure.
 
-A frame stands for itself: one that a slow reader has missed leaves a gap, and later frames are as true without it.
-Its size has a limit. Of the operations of a rank those come that took longest; the frame counts the others.
+Frames do not depend on each other: if a slow reader misses one, there is a gap, and later frames are still correct. The
+size of a frame is limited. It contains the longest operations of each rank, and the count of the others.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from farandole.observe.waits import Arrivals
 
 MOST_OPERATIONS = 2000  # in a frame, of all ranks
 _MOST_CHARACTERS = 96  # of a name
-_SLOW_FROM = 0.1  # of the time
+_SLOW_FROM = 0.1  # share of the time
 _SURE_AFTER_NS = 1_000_000_000
-_MOST_LINKS = 64  # in a frame: those that have sent most
+_MOST_LINKS = 64  # in a frame: those that have sent the most
 _MOST_NAMED = 64  # culprits and ranks that wait
 
 Frame = dict[str, object]
@@ -27,7 +27,7 @@ Frame = dict[str, object]
 
 @dataclass
 class _Former:
-    """Up to where earlier frames have told about a rank."""
+    """How far earlier frames have covered a rank."""
 
     ended: int  # operations that had ended
     last: int = -1  # the number of the latest operation
@@ -35,7 +35,7 @@ class _Former:
 
 
 class _Names:
-    """The texts of a frame, each once."""
+    """The distinct texts of a frame."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -54,14 +54,14 @@ def _shortened(text: str) -> str:
 
 
 class Model:
-    """Makes a frame of each look at the ranks of one job."""
+    """Makes a frame from each look at the ranks of one job."""
 
     def __init__(self, start_ns: int, most: int = MOST_OPERATIONS) -> None:
         self._start_ns, self._most = start_ns, most
         self._former: dict[tuple[int, int, int], _Former] = {}  # by process
 
     def frame(self, ranks: Sequence[Rank], now_ns: int) -> Frame:
-        """A frame of all that has happened since the frame before. `ranks`: those of this host, at least one.
+        """Return a frame of what has happened since the last one. `ranks` are those of this host, at least one.
 
         Times are microseconds since the start. page/page.js reads the rows of operations and links in this order.
         """
@@ -93,9 +93,9 @@ class Model:
         }
 
     def _since(self, rank: Rank, most: int) -> tuple[list[Operation], int]:
-        """The longest operations that ended since the last frame, and how many others did."""
+        """Return the longest operations that have ended since the last frame, and the count of the others."""
         recording = rank.recording
-        process = recording.pid, recording.process_start, recording.epoch  # where one differs, counts begin anew
+        process = recording.pid, recording.process_start, recording.epoch  # if one of these differs, counts begin again
         pending = {operation.number for operation in rank.pending}
         ended = recording.begun - len(pending)
         known = self._former.get(process)
@@ -139,7 +139,7 @@ class Model:
 
 
 def diagnose_with_waits(ranks: Sequence[Rank], arrivals: Arrivals, now_ns: int) -> Diagnosis:
-    """The sentence about what holds the job up, or of a job that moves, who slows it down."""
+    """Return the sentence about what holds the job up or, in a job that moves, which rank slows it down."""
     found = diagnose(ranks, now_ns)
     share, slowest = max((arrivals.kept_share(rank.number), rank.number) for rank in ranks)
     if found.kind is not Kind.MOVES or share < _SLOW_FROM or arrivals.covered_ns < _SURE_AFTER_NS:

@@ -1,8 +1,8 @@
-"""The answers to a browser or a monitoring system: only with the secret, and the page only on this machine.
+"""Answers a browser or a monitoring system that has the secret. The page is served only on this machine.
 
-Other users of the machine can reach the port, and web pages can make a browser send requests to it. A request is
-refused without content unless its path begins with the secret or a header has it, its Host is ours, as after DNS
-rebinding it is not, and no other site has caused it.
+Other users of the machine can reach the port, and web pages can make a browser send requests to it. So a request is
+refused, without content, unless its path begins with the secret or a header contains it, its Host names this server
+(which fails after DNS rebinding), and no other site has caused it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 ADDRESS = "127.0.0.1"
 _MOST_BYTES = 4 << 20  # of frames
-_WATCHED_S = 3.0  # after a request; a page asks several times a second
-_REQUEST_S = 20.0  # for a request to come and its answer to be taken
+_WATCHED_S = 3.0  # after a request, during which a page is still open; pages ask several times a second
+_REQUEST_S = 20.0  # to receive a request and send the answer
 _MOST_CONNECTIONS = 32
-_REFUSED = "/"  # no name
+_REFUSED = "/"  # cannot be a name
 _PAGE = Path(__file__).with_name("page")
 _FILES = {
     "": ("index.html", "text/html; charset=utf-8"),
@@ -49,9 +49,9 @@ _HEADERS = {
 
 
 class History:
-    """The latest frames, for browsers that ask for those after the last one they have. Nobody waits for a browser.
+    """The latest frames, from which browsers fetch those that they lack. Nobody waits for a browser.
 
-    They are numbered from 0 on; the oldest go where there is no room. Any thread may call this.
+    Frames are numbered from 0. If there is no room, the oldest are dropped. Thread safe.
     """
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
@@ -64,11 +64,11 @@ class History:
 
     @property
     def is_watched(self) -> bool:
-        """Returns whether a page has asked for frames lately."""
+        """Return whether a page has asked for frames recently."""
         return time.monotonic() - self._asked_s < _WATCHED_S
 
     def publish(self, frame: bytes) -> None:
-        """Add a frame, which is JSON."""
+        """Add a frame, as JSON."""
         with self._lock:
             self._next += 1
             self._frames.append(frame)
@@ -77,32 +77,32 @@ class History:
                 self._bytes -= len(self._frames.popleft())
 
     def end(self) -> None:
-        """No more frames will come."""
+        """Note that no more frames will come."""
         self._over = True
 
     def since(self, number: int) -> bytes:
-        """JSON: the frames from this number on, the next number, how many of the wanted are gone, and the end."""
+        """Return as JSON the frames from `number` on, the next number, how many were dropped, and the end."""
         self._asked_s = time.monotonic()
         with self._lock:
             first = self._next - len(self._frames)
             frames = list(self._frames)[max(0, number - first) :]
-            missed = max(0, first - number) if number else 0  # a page that has just begun misses nothing
+            missed = max(0, first - number) if number else 0  # a new page has missed nothing
             state = b'"next":%d,"missed":%d,"over":%s' % (self._next, missed, b"true" if self._over else b"false")
         return b'{%s,"frames":[%s]}' % (state, b",".join(frames))
 
 
 class Content(NamedTuple):
-    """An answer, and its type."""
+    """The content of an answer, and its type."""
 
     body: bytes
     kind: str
 
 
-Answer = Callable[[str, str], Content | None]  # a name and its query -> what is there; None: nothing
+Answer = Callable[[str, str], Content | None]  # from a name and its query to the content, or None
 
 
 def page(history: History) -> Answer:
-    """The page, its files, and `frames?NUMBER`: the frames from that number on."""
+    """Return the answers of the page: its files, and `frames?NUMBER` for the frames from that number on."""
 
     def answer(name: str, query: str) -> Content | None:
         if name == "frames":
@@ -116,7 +116,7 @@ def page(history: History) -> Answer:
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Listens on one address of this machine. Raises OSError for a port that is taken."""
+    """Listens on one address of this machine. Raises OSError if the port is taken."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -129,42 +129,42 @@ class Server(socketserver.ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port that it listens on."""
         return int(self.server_address[1])
 
     @property
     def url(self) -> str:
-        """Its address, which is a secret."""
+        """Its address, which contains the secret."""
         return f"http://{self.server_address[0]!s}:{self.port}/{self.token}/"
 
     def knows_host(self, hosts: list[str]) -> bool:
-        """Returns whether a request's Host headers name us. Any name may lead to an address that others reach."""
+        """Return whether Host names this server. If other machines reach its address, any name is accepted."""
         ours = f"{ADDRESS}:{self.port}", f"localhost:{self.port}"
         return len(hosts) == 1 and (self.server_address[0] != ADDRESS or hosts[0].strip().lower() in ours)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; hang up where there are too many."""
+        """Answer in a thread, or hang up if there are too many requests."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """As in the base class; then make room for another request."""
+        """Call the base class, then make room for another request."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that hangs up is no error."""
+        """Ignore errors, because a browser that hangs up is not an error."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def handle(self) -> None:
-        """One request; who takes too long for it is cut off."""
+        """Handle one request, with a time limit."""
         watch = threading.Timer(_REQUEST_S, self._hang_up)
         watch.daemon = True
         watch.start()
@@ -192,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = do_TRACE = do_CONNECT = _refuse_method
 
     def _allowed_name(self) -> str:
-        """The name in `/SECRET/NAME`, or in `/NAME` with the secret in a header; _REFUSED without it."""
+        """Return the name in `/SECRET/NAME`, or in `/NAME` with the secret in a header, or _REFUSED without it."""
         token, slash, name = self.path.removeprefix("/").partition("/")
         if not slash:
             (scheme, _, token), name = self.headers.get("Authorization", "").partition(" "), token

@@ -17,7 +17,7 @@ _STYLE = Path(__file__).with_name("page.css")
 
 
 def report(runs: Sequence[Sequence[Path]]) -> tuple[str, list[str]]:
-    """The page about one run or two, and sentences for the user. Raises TimelineError, TraceError, OSError."""
+    """Return the page about one or two runs, and sentences for the user. Raises TimelineError, TraceError, OSError."""
     analyses, notes = [], []
     for given in runs:
         files, about_others = timeline.of_one_run(timeline.find(given))

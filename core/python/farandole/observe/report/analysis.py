@@ -14,7 +14,7 @@ from farandole.observe.report.trace import Epoch, Run
 from farandole.observe.waits import NONE, Span, arrivals_of, covered, key, times_of
 
 _MOST_NAMES = 12
-_WORTH = 0.03  # of the time, from which on advice is given
+_WORTH = 0.03  # share of the time from which advice is given
 _SMALL_BYTES = 16 << 10
 _LARGE_BYTES = 1 << 20
 
@@ -24,24 +24,24 @@ class OfRank:
     """A rank's time, in seconds."""
 
     rank: int
-    outside: float  # of operations
+    outside: float  # in no operation
     waiting: float  # for other ranks' calls
-    moving: float  # queues and data
-    kept: float  # for so long all others waited for this one
+    moving: float  # in queues, and moving data
+    kept: float  # while all others waited for this rank
 
     @property
     def seconds(self) -> float:
-        """For which it took part in the job."""
+        """The time in which the rank took part in the job."""
         return self.outside + self.waiting + self.moving
 
 
 @dataclass(frozen=True)
 class OfName:
-    """All operations of one name, of all ranks. Times are seconds of a rank."""
+    """All operations of one name. Times are seconds per rank."""
 
     name: str
-    count: int  # of each rank
-    bytes: int  # of one
+    count: int  # per rank
+    bytes: int  # of one operation
     total: float
     waiting: float
 
@@ -61,15 +61,15 @@ class Analysis:
     seconds: float
     ranks: tuple[OfRank, ...]
     names: tuple[OfName, ...]
-    operations: int  # of each rank, on average
-    bytes_per_s: float  # operands of a rank
-    compared: float  # the share of operations whose arrivals are known on all ranks
+    operations: int  # per rank, on average
+    bytes_per_s: float  # of operands, per rank
+    compared: float  # share of operations whose arrivals are known on all ranks
     unended: int
     advice: tuple[Advice, ...]
-    epochs: tuple[tuple[int, ...], ...]  # of an elastic job: the ranks of each; one of any other job
+    epochs: tuple[tuple[int, ...], ...]  # the ranks of each epoch; other than elastic jobs have one epoch
 
     def share(self, field: str) -> float:
-        """The mean over all ranks, as a share of the time that they took part."""
+        """Return the mean over all ranks, as a share of the time in which they took part."""
         total: float = sum(getattr(rank, field) for rank in self.ranks)
         return total / max(sum(rank.seconds for rank in self.ranks), 1e-9)
 
@@ -105,13 +105,13 @@ def analyse(run: Run) -> Analysis:
 
 
 class _EpochAnalysis(NamedTuple):
-    """An epoch whose operations have the time at which all ranks had come, wherever that is known."""
+    """An epoch in which each operation has the time at which all ranks had come, if that is known."""
 
     begin_ns: int
     end_ns: int
     ranks: dict[int, list[Operation]]
     waits: dict[int, list[Span]]  # by rank: when all others waited for it
-    compared: int  # operations of which the arrivals of all ranks are known
+    compared: int  # operations whose arrivals are known on all ranks
 
 
 def _analyse_epoch(epoch: Epoch) -> _EpochAnalysis:
@@ -119,7 +119,7 @@ def _analyse_epoch(epoch: Epoch) -> _EpochAnalysis:
     for rank, operations in epoch.ranks.items():
         for each in operations:
             by_set[each.process_set][rank].append(each)
-    # All ranks are in set 0, in others those that have used them.
+    # Process set 0 has all ranks, other sets those that have used them.
     arrivals = {
         number: arrivals_of(ranks, len(ranks) if number else len(epoch.ranks), epoch.begin_ns, epoch.end_ns)
         for number, ranks in by_set.items()
@@ -137,7 +137,7 @@ def _analyse_epoch(epoch: Epoch) -> _EpochAnalysis:
 
 
 def _of_rank(rank: int, epochs: Sequence[_EpochAnalysis]) -> OfRank:
-    """`epochs`: in which it took part."""
+    """Compute a rank's time. `epochs` are those in which it took part."""
     took = sum(each.end_ns - each.begin_ns for each in epochs)
     inside, waiting = times_of(chain.from_iterable(each.ranks[rank] for each in epochs), NONE)
     kept = covered(span for each in epochs for span in each.waits.get(rank, ()))
@@ -146,7 +146,7 @@ def _of_rank(rank: int, epochs: Sequence[_EpochAnalysis]) -> OfRank:
 
 
 def _moving(operation: Operation) -> float:
-    """Seconds from the time at which all ranks had come to the end."""
+    """Return the seconds from the arrival of the last rank to the end."""
     begin_ns = operation.submitted_ns if operation.agreed_ns is None else operation.agreed_ns
     return max(0, (operation.ended_ns or 0) - begin_ns) / 1e9
 
@@ -173,7 +173,7 @@ def _names(used: Sequence[Operation], ranks: int) -> tuple[OfName, ...]:
 
 
 def _blocked(operations: Sequence[Operation]) -> float:
-    """Seconds in small operations of a rank that came one after the other, apart from waits."""
+    """Return the seconds that a rank spent in small operations one after the other, without waits."""
     pairs = zip(operations, [*operations[1:], None], strict=True)
     alone = (each for each, after in pairs if after is None or after.submitted_ns >= (each.ended_ns or 0))
     return sum(_moving(each) for each in alone if each.bytes <= _SMALL_BYTES)

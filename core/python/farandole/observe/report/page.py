@@ -1,4 +1,4 @@
-"""The report as one HTML file, which asks no server for anything and has no scripts. Pure."""
+"""Makes the report as one HTML file, which has no scripts and loads nothing from a server. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NUMBERS = "Ranks have the numbers of their start, also where hvd.rank() has cha
 
 
 def as_html(runs: Sequence[tuple[str, Analysis]], style: str = "") -> str:
-    """The report about one run, or about two side by side. `runs`: each with its name. `style`: CSS."""
+    """Return the report about one run, or two side by side. `runs` have names, and `style` is CSS."""
     parts = [f"<h1>{escape(' beside '.join(name for name, _ in runs))}</h1>", _comparison(runs)]
     for name, analysis in runs:
         parts.append(f"<h2>{escape(name)}</h2>" if len(runs) > 1 else "")
@@ -108,12 +108,12 @@ def _notes(analysis: Analysis) -> str:
 
 
 def percent(share: float) -> str:
-    """0.123 -> "12.3 %"."""
+    """Return a share as text: "12.3 %" for 0.123."""
     return f"{100 * share:.1f} %"
 
 
 def amount(count: float) -> str:
-    """Bytes with a unit."""
+    """Return a number of bytes with its unit."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""The operations of a run, from the events of its timeline. Pure."""
+"""Reads the operations of a run from the events of its timeline. Pure."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ _PHASES = {"NEGOTIATE": "agreed_ns", "QUEUE": "started_ns"}  # the moment at the
 
 
 class TraceError(ValueError):
-    """The events are of no run that can be judged; the message is one sentence."""
+    """The events are not those of a run that can be analysed; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """The operations of a world by rank, in the order in which they began. Ranks have the numbers of their start."""
+    """The operations of a world by rank, in the order in which they began. Ranks are named by their member numbers."""
 
     ranks: dict[int, list[Operation]]
 
     @property
     def begin_ns(self) -> int:
-        """When the first operation began."""
+        """The time at which the first operation began."""
         return min(operations[0].submitted_ns for operations in self.ranks.values())
 
     @property
     def end_ns(self) -> int:
-        """When the last operation ended."""
+        """The time at which the last operation ended."""
         return max(each.ended_ns or 0 for operations in self.ranks.values() for each in operations)
 
 
 @dataclass(frozen=True)
 class Run:
-    """The worlds that have operations, in their order: one, but for elastic jobs."""
+    """The worlds that have operations, in order. Only elastic jobs have more than one."""
 
     epochs: tuple[Epoch, ...]
-    unended: int = 0  # operations without an end, as of a rank that was killed
+    unended: int = 0  # operations without an end, such as those of a killed rank
 
 
 def read(events: Iterable[str]) -> Run:
-    """Read the events of all ranks, each rank's in their order; other events are left out. Raises TraceError."""
+    """Read the events of all ranks, which are in order for each rank. Other events are ignored. Raises TraceError."""
     epoch_of: dict[object, int] = defaultdict(int)  # by rank
     begun: dict[tuple[int, str, str], Operation] = {}
     epochs: dict[int, dict[int, list[Operation]]] = defaultdict(lambda: defaultdict(list))
     for text in events:
         event = json.loads(text)
         if event.get("ph") == "i" and isinstance(number := (event.get("args") or {}).get("epoch"), int):
-            epoch_of[event.get("pid")] = number  # a rank has entered a later world of an elastic job
+            epoch_of[event.get("pid")] = number  # the rank has entered a later world of an elastic job
         if event.get("ph") not in ("b", "e") or not _is_sound(event):
             continue
         rank, kind, name, at_ns = event["pid"], event["cat"], str(event["name"]), round(1000 * event["ts"])
@@ -72,10 +72,10 @@ def read(events: Iterable[str]) -> Run:
 
 
 def _counted(ranks: dict[int, list[Operation]]) -> dict[int, list[Operation]]:
-    """The same, by time and numbered: the n-th use of a name on one rank is that on the others.
+    """Sort the operations by time and number the uses of each name: the n-th use is the same operation on all ranks.
 
-    Names that the ranks have used unequally often get numbers that differ by rank, unless they tell themselves that the
-    uses belong together: a rank that is killed has recorded fewer.
+    If the ranks have used a name a different number of times, the numbers differ by rank, so that uses are not matched,
+    unless their times show that they belong together: a killed rank has recorded fewer.
     """
     uses: dict[tuple[object, ...], dict[int, list[Operation]]] = defaultdict(lambda: defaultdict(list))
     for rank, operations in ranks.items():
@@ -91,7 +91,7 @@ def _counted(ranks: dict[int, list[Operation]]) -> dict[int, list[Operation]]:
 
 
 def _belong_together(ranks: Sequence[Sequence[Operation]]) -> bool:
-    """True where all have used a name equally often, or each use began everywhere before it ended anywhere."""
+    """Return whether all ranks used a name equally often, or each use began on all ranks before it ended on any."""
     if len(Counter(map(len, ranks))) == 1:
         return True
     return all(

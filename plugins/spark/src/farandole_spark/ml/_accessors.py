@@ -1,4 +1,4 @@
-"""Parameters with a getter and a setter, as Spark ML's classes have for each."""
+"""Parameters with a getter and a setter each, as in Spark ML's classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Converter = Callable[[Any], T]
 
 INT: Converter[int] = TypeConverters.toInt
 BOOL: Converter[bool] = TypeConverters.toBoolean
-INT_OR_NONE: Converter[int | None] = TypeConverters.toInt  # Spark ML converts no None
+INT_OR_NONE: Converter[int | None] = TypeConverters.toInt  # Spark ML does not convert None
 TEXT_OR_NONE: Converter[str | None] = TypeConverters.toString
 NAMES: Converter[list[str]] = TypeConverters.toListString
 NAMES_OR_NONE: Converter[list[str] | None] = TypeConverters.toListString
@@ -34,7 +34,7 @@ class Setter(Generic[T]):
 
 
 class Getter(Generic[T]):
-    """A method that gives a parameter's value, or its default."""
+    """A method that returns a parameter's value, or its default."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -44,5 +44,5 @@ class Getter(Generic[T]):
 
 
 def param(name: str, converter: Converter[T], doc: str = "without effect") -> tuple[Any, Setter[T], Getter[T]]:
-    """A parameter, its setter and its getter, for the body of a class."""
+    """Return a parameter, its setter and its getter, for the body of a class."""
     return Param(UNDEFINED, name, doc, converter), Setter(name), Getter(name)

@@ -1,9 +1,9 @@
-"""The state of a run in a store: what a resume needs, written by rank 0 after each epoch.
+"""Checkpoints of a run in a store, which rank 0 writes after each epoch to resume the run.
 
-    first line    JSON: the epochs that are over, their history, and what the run trains, see `Identity`
+    first line    JSON: the number of completed epochs, their history, and what the run trains (`Identity`)
     the rest      the state, as the framework's training packs it
 
-Invariant: the checkpoint of a run is whole, see `Store.write_bytes`.
+Invariant: the checkpoint of a run is complete (`Store.write_bytes`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _MARK = b'{"farandole_checkpoint": 1, '
 
 @dataclass(frozen=True)
 class Identity:
-    """What a run trains: a resume needs the same. `parameters` hold what JSON can express."""
+    """What a run trains, which must be equal to resume it. `parameters` are values that JSON can express."""
 
     data: Facts
     parameters: Mapping[str, Any]
 
     def difference(self, parameters: Mapping[str, Any], data: Facts) -> str:
-        """The name of a parameter that is another one there, or "data"; "" where both are the same."""
+        """Return the name of a parameter that differs, or "data", or "" if nothing differs."""
         own: dict[str, Any] = json.loads(json.dumps(self.parameters))
         for name in sorted({*own, *parameters}):
             if own.get(name) != parameters.get(name):
@@ -44,7 +44,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run is: the epochs that are over, what was measured in them, and the state of the training."""
+    """The progress of a run: its completed epochs, their measurements, and the state of the training."""
 
     epochs: int
     history: Any
@@ -52,7 +52,7 @@ class Checkpoint:
 
 
 def check(store: Store, run_id: str, identity: Identity, epochs: int) -> None:
-    """Raise ArgumentError where a run cannot be resumed, since its checkpoint is of something else."""
+    """Raise ArgumentError if a run cannot be resumed because its checkpoint belongs to something else."""
     path = store.get_checkpoint_path(run_id)
     if not (store.saving_runs() and store.exists(path)):
         return
@@ -69,7 +69,7 @@ def check(store: Store, run_id: str, identity: Identity, epochs: int) -> None:
 
 
 def read(store: Store, run_id: str) -> Checkpoint | None:
-    """The newest checkpoint of a run; None where there is none."""
+    """Return the newest checkpoint of a run, or None."""
     path = store.get_checkpoint_path(run_id)
     if not (store.saving_runs() and store.exists(path)):
         return None
@@ -79,7 +79,7 @@ def read(store: Store, run_id: str) -> Checkpoint | None:
 
 
 def write(store: Store, run_id: str, identity: Identity, checkpoint: Checkpoint) -> None:
-    """Replace the checkpoint of a run. Raises FarandoleError where it cannot be written; the former one stays."""
+    """Replace the checkpoint of a run. Raises FarandoleError if it cannot be written; then the earlier one stays."""
     path = store.get_checkpoint_path(run_id)
     head = {"epochs": checkpoint.epochs, "history": checkpoint.history, **vars(identity)}
     try:
@@ -95,7 +95,7 @@ def _head_of(line: bytes, path: str) -> dict[str, Any]:
 
 
 def clean(store: Store, run_id: str) -> None:
-    """Remove what an interrupted `write` left, and the folder of a run without any file."""
+    """Remove what an interrupted `write` has left, and the folder of a run if it has no files."""
     folder = store.get_localized_path(store.get_run_path(run_id))
     store.delete(store.get_checkpoint_path(run_id) + PARTIAL)
     if store.fs.exists(folder) and not store.fs.find(folder):
@@ -103,7 +103,7 @@ def clean(store: Store, run_id: str) -> None:
 
 
 def reason_of(error: OSError) -> str:
-    """The reason of a failed write, as the end of a sentence."""
+    """Return the reason of a failed write, as the end of a sentence."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the store is full; remove files from it, or give another one"
     detail: Any = error.strerror or error

@@ -1,4 +1,4 @@
-"""The columns that a model reads: which types of Spark they may have, and what becomes of these. Pure."""
+"""The columns that a model reads, and their types in Spark. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import farandole
 
 SCALAR, VECTOR, ARRAY = "scalar", "vector", "array"
 _NUMBERS = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double")
-_OTHERS = ("string", "binary")  # for transformation functions alone
+_OTHERS = ("string", "binary")  # only for transformation functions
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
@@ -19,7 +19,8 @@ _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 class Column:
     """A column of the training data.
 
-    `type`: Spark's name of a number's type. `size`: numbers in each row. `field`: of Parquet's struct that has these.
+    `type` is Spark's name of the numbers' type, `size` is how many each row has, and `field` is the field of Parquet's
+    struct that contains them.
     """
 
     name: str
@@ -30,15 +31,15 @@ class Column:
 
     @property
     def is_integer(self) -> bool:
-        """Returns whether predictions for this label are rounded."""
+        """Return whether predictions for this label are rounded."""
         return self.kind == SCALAR and self.type in _INTEGERS
 
 
 def columns_of(fields: Sequence[Any], names: Sequence[str], may_be_any: bool) -> list[Column]:
-    """The columns with these names, of a DataFrame's fields. Their sizes are not known yet.
+    """Return the columns with these names from a DataFrame's fields. Their sizes are not known yet.
 
-    `may_be_any`: a transformation function takes strings and binary data, too. Raises ArgumentError where a column is
-    missing, or has a type that no model takes.
+    `may_be_any` is true for a transformation function, which also takes strings and binary data. Raises ArgumentError
+    if a column is missing, or has a type that no model takes.
     """
     by_name = {field.name: field.dataType for field in fields}
     if missing := [name for name in names if name not in by_name]:
@@ -67,9 +68,10 @@ def _column(name: str, kind: Any, may_be_any: bool) -> Column:
 
 
 def check_shapes(columns: Mapping[str, Column], names: Sequence[str], shapes: Sequence[Any], of: str) -> None:
-    """Compare columns with the shapes of a model's inputs or outputs, which have no number where any size fits.
+    """Compare columns with the shapes of a model's inputs or outputs, in which None fits any size.
 
-    The first number is the batch. `of`: "input" or "label", for the message of the ArgumentError where they differ.
+    The first number of a shape is the batch. If they differ, raises ArgumentError, whose message calls the columns
+    `of`, "input" or "label".
     """
     if len(names) != len(shapes):
         raise farandole.ArgumentError(

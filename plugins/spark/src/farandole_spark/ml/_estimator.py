@@ -1,4 +1,4 @@
-"""The base of all estimators: from a DataFrame to a trained model."""
+"""Base class of all estimators, which make a trained model from a DataFrame."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
     framework = ""
 
     def check_model(self, columns: Mapping[str, Column]) -> None:
-        """Compare the columns with the model. Raises ArgumentError where they differ."""
+        """Compare the columns with the model. Raises ArgumentError if they do not fit."""
         raise NotImplementedError
 
     def train_on(self, backend: Backend, training: Training) -> Trained:
-        """Run the ranks. Returns what rank 0 returned."""
+        """Run the ranks, and return the result of rank 0."""
         raise NotImplementedError
 
     def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> TrainedModel:
-        """The transformer."""
+        """Return the transformer with the trained model."""
         raise NotImplementedError
 
     def fit_on_parquet(self, params: Mapping[Any, Any] | None = None, dataset_idx: int | None = None) -> TrainedModel:
-        """Train on the Parquet files that are in the store's folders for training and validation.
+        """Train on the Parquet files in the store's folders for training and validation.
 
         Args:
-            params: parameters for this call alone.
-            dataset_idx: the number of the data, see `Store.get_train_data_path`.
+            params: parameters for this call only.
+            dataset_idx: number of the data; see `Store.get_train_data_path`.
 
         Returns:
             The trained model.
@@ -74,7 +74,7 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
         return self._fit_on_data(store, self._run_id(), train, validation)
 
     def described(self, value: Any) -> Any:
-        """What a parameter's value is, as JSON that is the same in another process: no weights, no addresses."""
+        """Describe a parameter's value as JSON that is the same in another process, without weights and addresses."""
         if isinstance(value, Mapping):
             return {str(name): self.described(each) for name, each in value.items()}
         if isinstance(value, list | tuple):
@@ -135,7 +135,7 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
         return self.trained_model(self.train_on(self._get_or_create_backend(), training), run_id, columns)
 
     def _identifying(self) -> dict[str, Any]:
-        """The parameters, by name, without those that may differ in a resume."""
+        """Return the parameters by name, without those that may change when a run is resumed."""
         return {each.name: self.getOrDefault(each) for each in self.params if each.name not in _MAY_DIFFER}
 
     def _column_names(self) -> Sequence[str]:
@@ -143,7 +143,7 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
         return [*self.getFeatureCols(), *self.getLabelCols(), *([weight] if weight else [])]
 
     def _checked_store(self) -> Store:
-        """The store. Raises ArgumentError where a parameter is missing, or cannot be."""
+        """Return the store. Raises ArgumentError if a parameter is missing or impossible."""
         for name in ("model", "feature_cols", "label_cols", "store"):
             if not self.isDefined(self.getParam(name)) or not self.getOrDefault(self.getParam(name)):
                 hint = ": store=Store.create(path)" if name == "store" else ""
@@ -172,7 +172,7 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
         return float(value) or None
 
     def _get_or_create_backend(self) -> Backend:
-        """Who runs the ranks. Derived estimators may have their own, as in Horovod."""
+        """Return the backend that runs the ranks. Derived estimators may override this, as in Horovod."""
         backend = self.getBackend()
         return backend if backend is not None else SparkBackend(self.getNumProc())
 
@@ -185,5 +185,5 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a constructor, from its `locals()`."""
+    """Return the arguments of a constructor from its `locals()`."""
     return {name: value for name, value in values.items() if name not in ("self", "__class__") and value is not None}

@@ -1,4 +1,4 @@
-"""Objects of Keras as bytes and configurations, for ranks, for tasks of Spark, and for files."""
+"""Converts objects of Keras to bytes and configurations, for ranks, tasks of Spark, and files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Custom = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class PackedModel:
-    """A model in Keras' own format, with its weights. `backend`: what Keras ran on."""
+    """A model in Keras' format, with its weights. `backend` is the framework that Keras used."""
 
     contents: bytes
     backend: str
 
     def load(self, custom: Custom | None) -> Any:
-        """The model, not compiled. Raises FarandoleError where Keras runs on another framework here."""
+        """Return the model, not compiled. Raises FarandoleError if Keras uses another framework here."""
         here = keras.backend.backend()
         if here != self.backend:
             raise farandole.FarandoleError(
@@ -47,7 +47,7 @@ class _Packed:
 
 
 def pack_model(model: Any) -> PackedModel:
-    """Raises ArgumentError for a model that Keras cannot save."""
+    """Pack a model. Raises ArgumentError if Keras cannot save it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model.keras")
         try:
@@ -58,7 +58,7 @@ def pack_model(model: Any) -> PackedModel:
 
 
 def pack(value: Any) -> Any:
-    """Losses, metrics and optimizers in lists, tuples and dicts, as their configurations."""
+    """Replace losses, metrics and optimizers in lists, tuples and dicts by their configurations."""
     if isinstance(value, keras.losses.Loss | keras.metrics.Metric | keras.optimizers.Optimizer):
         return _Packed(keras.saving.serialize_keras_object(value))
     if isinstance(value, list | tuple):
@@ -69,7 +69,7 @@ def pack(value: Any) -> Any:
 
 
 def unpack(value: Any, custom: Custom | None) -> Any:
-    """New objects, as `pack` has seen them."""
+    """Return new objects from the result of `pack`."""
     if isinstance(value, _Packed):
         return keras.saving.deserialize_keras_object(value.config, custom_objects=dict(custom or {}))
     if isinstance(value, list | tuple):
@@ -80,7 +80,7 @@ def unpack(value: Any, custom: Custom | None) -> Any:
 
 
 def identity_of(value: Any) -> Any:
-    """What a model, or another object of Keras, is, without weights and the numbers in generated names."""
+    """Describe an object of Keras, such as a model, without weights and the numbers in generated names."""
     if isinstance(value, keras.Model):
         return [[type(each).__name__, [list(weight.shape) for weight in each.weights]] for each in value.layers]
     if isinstance(value, keras.losses.Loss | keras.metrics.Metric | keras.optimizers.Optimizer):
@@ -89,20 +89,20 @@ def identity_of(value: Any) -> Any:
 
 
 def pack_arrays(arrays: Sequence[Any]) -> bytes:
-    """Arrays as bytes that are safe to read; bfloat16, which NumPy does not know, as float32."""
+    """Convert arrays to bytes that are safe to read. bfloat16, which NumPy lacks, becomes float32."""
     file = io.BytesIO()
     np.savez(file, *(each.astype("float32") if each.dtype.kind == "V" else each for each in arrays))
     return file.getvalue()
 
 
 def unpack_arrays(packed: bytes) -> list[Any]:
-    """What `pack_arrays` was given."""
+    """Return the arrays that `pack_arrays` was given."""
     with np.load(io.BytesIO(packed)) as found:
         return list(found.values())
 
 
 def shapes_of(shapes: Any) -> list[tuple[Any, ...]]:
-    """Keras' shapes of a model's inputs or outputs as a list."""
+    """Return Keras' shapes of a model's inputs or outputs as a list."""
     if isinstance(shapes, dict):
         return list(map(tuple, shapes.values()))
     return [tuple(shapes)] if shapes and not isinstance(shapes[0], list | tuple) else list(map(tuple, shapes))

@@ -1,4 +1,4 @@
-"""What a rank needs of TensorFlow, where Keras runs on it: a dataset, and its GPU."""
+"""What a rank needs from TensorFlow, if Keras uses it: a dataset, and its GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Blocks = Iterator[tuple[list[Any], list[Any], list[Any]]]
 
 
 def dataset_of(make: Callable[[], Blocks]) -> Any:
-    """A `tf.data.Dataset` of batches from blocks of several batches: Python is called for each block only."""
+    """Make a `tf.data.Dataset` of batches from blocks of several batches, so that Python is called once per block."""
     first = make()
     block = next(first)
     kept: list[Any] = [block, first]  # for the first iteration
@@ -35,12 +35,12 @@ def dataset_of(make: Callable[[], Blocks]) -> Any:
 
 
 def _tensors(block: tuple[list[Any], list[Any], list[Any]]) -> tuple[Any, ...]:
-    """Inputs, labels and, if there are any, weights: a single array as itself, several as a tuple."""
+    """Return inputs, labels and, if there are any, weights; each as a single array or as a tuple."""
     return tuple(part[0] if len(part) == 1 else tuple(part) for part in block if part)
 
 
 def choose_gpu(number: int | None) -> None:
-    """Use this GPU alone, or none; before TensorFlow's first operation."""
+    """Use only this GPU, or none. Call it before TensorFlow's first operation."""
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         tf.config.set_visible_devices([] if number is None else gpus[number % len(gpus)], "GPU")

@@ -1,4 +1,4 @@
-"""Training of a Keras model on a rank, on whatever Keras runs. Only ranks import this module."""
+"""Trains a Keras model on a rank, with any framework of Keras. Only ranks import this module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from farandole_spark.ml._training import Trained, Training
 
 @dataclass(frozen=True)
 class KerasPlan:
-    """The parameters of a Keras training. Objects of Keras are packed."""
+    """The parameters of a training with Keras. Objects of Keras are packed."""
 
     model: PackedModel
     optimizer: Any
@@ -37,7 +37,7 @@ class KerasPlan:
 
 
 def train(training: Training, plan: KerasPlan) -> Trained | None:
-    """The function of all ranks. Returns the result on rank 0."""
+    """Train on this rank. All ranks call it, and rank 0 returns the result."""
     hvd.init()
     with (
         _device(training.use_gpu),
@@ -51,7 +51,7 @@ def train(training: Training, plan: KerasPlan) -> Trained | None:
 
 
 class _Rank:
-    """A rank with its copy of the model. `folder`: for files that callbacks write."""
+    """A rank with its copy of the model. `folder` is for files that callbacks write."""
 
     def __init__(self, training: Training, plan: KerasPlan, folder: Path) -> None:
         self.training, self.plan = training, plan
@@ -72,7 +72,7 @@ class _Rank:
         )
 
     def resume(self) -> None:
-        """Begin with the state of the run's checkpoint, if there is one."""
+        """Load the state of the run's checkpoint, if there is one."""
         self._scale_rate(hvd.size())
         if self._best is not None:
             self._best.filepath = str(self._best_file)
@@ -83,7 +83,7 @@ class _Rank:
         variables, arrays = self._variables(), unpack_arrays(checkpoint.state)
         for variable, value in zip(variables, arrays, strict=False):
             variable.assign(value)
-        self._scale_rate(hvd.size())  # saved with the user's
+        self._scale_rate(hvd.size())  # the checkpoint has the user's rate
         if self._best is not None and len(arrays) > len(variables):
             self._best.best = float(arrays[-2])
             self._best_file.write_bytes(arrays[-1].tobytes())
@@ -92,9 +92,9 @@ class _Rank:
         return [*self._model.weights, *self._model.optimizer.variables]
 
     def packed(self) -> bytes:
-        """The state as bytes, with the learning rate that the user gave."""
+        """Return the state as bytes, with the learning rate that the user gave."""
         rate = self._model.optimizer.learning_rate if self._has_plain_rate else None
-        # Only rank 0 gets here, so the live rate is not touched: scaling it back and forth would round it.
+        # Only rank 0 gets here. The live rate is not changed, because scaling it back and forth would round it.
         arrays = []
         for each in self._variables():
             value = keras.ops.convert_to_numpy(each)
@@ -104,7 +104,7 @@ class _Rank:
         return pack_arrays(arrays)
 
     def result(self) -> bytes:
-        """The state as bytes; with a checkpoint callback, with the weights that it has kept."""
+        """Return the state as bytes, with the weights that a checkpoint callback has kept, if there is one."""
         if self._best is not None and self._best_file.exists():
             self._model.load_weights(self._best_file)
         return self.packed()
@@ -115,17 +115,17 @@ class _Rank:
         return self._folder / ("best.weights.h5" if weights_only else "best.keras")
 
     def _scale_rate(self, factor: float) -> None:
-        """As in Horovod's estimators, the rate grows with the ranks; a schedule stays as it is."""
+        """Scale the learning rate, as Horovod's estimators do with the number of ranks. A schedule is not changed."""
         if self._has_plain_rate:
             self._model.optimizer.learning_rate = float(self._model.optimizer.learning_rate) * factor
 
     @property
     def _has_plain_rate(self) -> bool:
-        """Whether the learning rate is a number rather than a schedule."""
+        """Return whether the learning rate is a number rather than a schedule."""
         return not isinstance(self._model.optimizer.get_config().get("learning_rate"), dict)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Seed what draws numbers, so that dropout is the same after a resume."""
+        """Seed random numbers, so that dropout is the same in a resumed run."""
         seed = self.training.seed_of(epoch, hvd.rank())
         keras.utils.set_random_seed(seed)
         generators = [each for each in self._model.variables if each.name == "seed_generator_state"]
@@ -133,7 +133,7 @@ class _Rank:
             each.assign([(seed + number) % 2**31, 0])
 
     def end_epoch(self, logs: Mapping[str, float]) -> None:
-        """Note what was measured; keep the state, and what callbacks have written."""
+        """Record the measurements, and save the state and what callbacks have written."""
         training = self.training
         self.epoch += 1
         for name, value in logs.items():
@@ -142,7 +142,7 @@ class _Rank:
             training.save(self.epoch, self.history, self.packed(), self._folder / "run")
 
     def run_epochs(self) -> None:
-        """Run all epochs that are left."""
+        """Run the remaining epochs."""
         training, size = self.training, hvd.size()
         if self.epoch >= training.epochs:
             return
@@ -186,7 +186,7 @@ class _Rank:
                 yield tuple(_alone(part) for part in parts if part)
 
     def _blocks(self, stream: Stream) -> Iterator[tuple[list[Any], list[Any], list[Any]]]:
-        """Inputs, labels and weights, each of them once more with the batches before."""
+        """Yield inputs, labels and weights, whose first dimension is that of the batches."""
         training = self.training
         inputs = shapes_of(self._model.input_shape)
         outputs = self.plan.label_shapes or shapes_of(self._model.output_shape)
@@ -211,7 +211,7 @@ class _EndOfEpoch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is n
 
 
 def _in_shape(block: Any, shape: Sequence[int | None]) -> Any:
-    """A block (batches, rows, ...) with rows of a shape, of which the first number is the batch, if that fits."""
+    """Reshape the rows of a block (batches, rows, ...) to a shape, whose first number is the batch, if that fits."""
     needed = [int(each) for each in shape[1:] if each is not None]
     if len(needed) < len(shape) - 1 or math.prod(needed) != math.prod(block.shape[2:]):
         return block
@@ -223,7 +223,7 @@ def _alone(parts: Sequence[Any]) -> Any:
 
 
 def _device(use_gpu: bool) -> contextlib.AbstractContextManager[Any]:
-    """A context in which Keras computes on this rank's GPU, or on the CPU."""
+    """Return a context in which Keras computes on this rank's GPU, or on the CPU."""
     if keras.backend.backend() == "tensorflow":
         from farandole_spark.ml._keras_tensorflow import choose_gpu
 

@@ -1,4 +1,4 @@
-"""Training of a LightningModule on a rank, by Lightning's Trainer. Only ranks import this module."""
+"""Trains a LightningModule on a rank with Lightning's Trainer. Only ranks import this module."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class LightningPlan:
-    """What is trained, and how. `plain`: the model is no LightningModule. `arguments`: other ones of the Trainer."""
+    """What is trained, and how. `plain` is for a model that is not a LightningModule, `arguments` for the Trainer."""
 
     model: Any
     plain: Plain | None
@@ -54,7 +54,7 @@ class LightningPlan:
 
 
 def train(training: Training, plan: LightningPlan) -> Trained | None:
-    """The function of all ranks. Returns the result on rank 0."""
+    """Train on this rank. All ranks call it, and rank 0 returns the result."""
     hvd.init()
     lightning.pytorch.seed_everything(training.seed_of(0, hvd.rank()), verbose=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +64,7 @@ def train(training: Training, plan: LightningPlan) -> Trained | None:
 
 
 class _Rank:
-    """A rank with its Trainer. `folder`: for files of this rank alone."""
+    """A rank with its Trainer. `folder` is for files of this rank only."""
 
     def __init__(self, training: Training, plan: LightningPlan, folder: Path) -> None:
         self.training, self.plan, self.history = training, plan, list[dict[str, Any]]()
@@ -86,13 +86,13 @@ class _Rank:
             "enable_model_summary": training.verbose > 1 and hvd.rank() == 0,
             "default_root_dir": str(folder / "run"),
             **plan.arguments,
-            "enable_checkpointing": True,  # ours is one of Lightning's checkpoint callbacks, and the only one unasked
+            "enable_checkpointing": True,  # for our callback, which is one of Lightning's checkpoint callbacks
             "callbacks": [*plan.callbacks, _epochs(package, self)],
         }
         self._trainer = package.Trainer(strategy=_strategy_of(package), use_distributed_sampler=False, **settings)
 
     def run_epochs(self) -> None:
-        """Run all epochs that are left, starting from the run's checkpoint if there is one."""
+        """Run the remaining epochs, starting from the run's checkpoint if there is one."""
         training, size = self.training, hvd.size()
         resumed: str | None = None
         if (checkpoint := training.checkpoint()) is not None:
@@ -115,25 +115,25 @@ class _Rank:
         return self.training.train_blocks(hvd.rank(), hvd.size(), self._trainer.current_epoch, None)
 
     def packed(self) -> bytes:
-        """The state as bytes: Lightning's checkpoint, and the history. On all ranks, as Lightning asks."""
+        """Return the state as bytes: Lightning's checkpoint, and the history. Lightning requires this on all ranks."""
         file = self._folder / _FILE
         self._trainer.save_checkpoint(file)
         if hvd.rank() != 0:
             return b""
-        # Hyperparameters may be any objects, which only `load_from_checkpoint` needs: without them, reading is safe.
+        # Hyperparameters can be any objects. Only `load_from_checkpoint` needs them, and without them reading is safe.
         found = {name: each for name, each in torch.load(file, weights_only=False).items() if "hyper" not in name}
         packed = io.BytesIO()
         torch.save(found, packed)
         return packed.getvalue()
 
     def trained_state(self) -> bytes:
-        """The state of the model that the user gave."""
+        """Return the state of the user's model as bytes."""
         packed = io.BytesIO()
         torch.save(self.plan.model.state_dict(), packed)
         return packed.getvalue()
 
     def end_epoch(self) -> None:
-        """Note what was measured; keep the state, and what loggers have written. On all ranks."""
+        """Record the measurements, and save the state and what loggers have written. Called on all ranks."""
         training = self.training
         metrics = {name: float(value) for name, value in self._trainer.callback_metrics.items()}
         self.history.append({"epoch": self._trainer.current_epoch, **metrics})
@@ -173,7 +173,7 @@ def _epochs(package: Any, rank: _Rank) -> Any:
 
 
 def _package_of(module: Any) -> Any:
-    """Lightning, under the name from which the module has its class: its classes exist twice."""
+    """Return the package of Lightning from which the module's class comes, since its classes exist in two packages."""
     if any(kind.__module__.startswith("pytorch_lightning.") for kind in type(module).__mro__):
         import pytorch_lightning
 
@@ -190,7 +190,7 @@ def _strategy_of(package: Any) -> Any:
 
 
 class _Loader:
-    """Batches of an epoch as Lightning takes them: tensors by column."""
+    """The batches of an epoch for Lightning, as tensors by column."""
 
     def __init__(self, make: Callable[[], Stream], steps: int) -> None:
         self._make, self._steps = make, steps
@@ -205,7 +205,7 @@ class _Loader:
 
 
 class _PlainModule(lightning.pytorch.LightningModule):  # type: ignore[misc]
-    """A module with an optimizer and losses, as a LightningModule."""
+    """A LightningModule from a plain module, an optimizer and losses."""
 
     def __init__(self, model: torch.nn.Module, plain: Plain) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The base of the models of all frameworks."""
+"""Base class of the models of all frameworks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class TrainedModel(Model, ModelParams, Persistent):  # type: ignore[misc]  # PyS
     """A transformer that adds a column of predictions for each label."""
 
     def output_sizes(self) -> list[int]:
-        """Numbers in a row of each output of the model."""
+        """Return how many numbers a row of each output has."""
         raise NotImplementedError
 
     def prediction(self) -> tuple[Callable[..., Predict], tuple[Any, ...]]:
-        """A function that makes a `Predict` in a task of Spark, and its arguments."""
+        """Return a function that makes a `Predict` in a task of Spark, and its arguments."""
         raise NotImplementedError
 
     def prediction_of_rows(self) -> tuple[Callable[..., PredictRow], tuple[Any, ...]] | None:
-        """The same for a `PredictRow`; None where the model predicts for many rows at a time."""
+        """Return the same for a `PredictRow`, or None if the model predicts many rows at a time."""
         return None
 
     def _transform(self, dataset: Any) -> Any:

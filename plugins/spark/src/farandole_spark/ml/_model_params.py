@@ -32,11 +32,11 @@ class ModelParams(HasOutputCols, Params):  # type: ignore[misc]  # PySpark is no
         set_defaults(self, **{param.name: None for param in self.params if param.name != "outputCols"})
 
     def setParams(self, **values: Any) -> Self:
-        """Set several parameters by their names; None leaves one as it is."""
+        """Set parameters by name. None leaves a parameter unchanged."""
         return set_params(self, **{name: value for name, value in values.items() if value is not None})
 
     def setOutputCols(self, value: list[str]) -> Self:
-        """Name the columns of predictions, one for each label; by default `<label>__output`."""
+        """Set the names of the columns of predictions, one for each label, by default `<label>__output`."""
         return set_params(self, outputCols=value)
 
     def columns_by_name(self) -> Mapping[str, Column]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Arguments(TypedDict, total=False):
-    """The keyword arguments of all estimators; `EstimatorParams` says what they mean."""
+    """The keyword arguments of all estimators. `EstimatorParams` describes them."""
 
     num_proc: int | None
     data_module: Any
@@ -147,7 +147,7 @@ class EstimatorParams(Params):  # type: ignore[misc]  # PySpark is not read
         )
 
     def setParams(self, **values: Any) -> Self:
-        """Set parameters by their names; None leaves one as it is. Raises ArgumentTypeError for an unknown name."""
+        """Set parameters by name. None leaves a parameter unchanged. Raises ArgumentTypeError for an unknown name."""
         if unknown := [name for name in values if not self.hasParam(name)]:
             raise farandole.ArgumentTypeError(f"{type(self).__name__} has no parameter {unknown[0]!r}.")
         return set_params(self, **{name: value for name, value in values.items() if value is not None})

@@ -1,4 +1,4 @@
-"""Parquet files that are in a store already, as data sets."""
+"""Data sets from Parquet files that are already in a store."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _NUMBERS = {
     "double": "double",
 }
 _TYPES = {**_NUMBERS, "string": "string", "binary": "binary"}
-_VALUES, _TYPE, _DENSE = "values", "type", 1  # of a dense vector, in the form in which Spark writes one
+_VALUES, _TYPE, _DENSE = "values", "type", 1  # fields of a vector in Spark's files, and the type of a dense one
 
 
 def data_in_store(
     store: Store, number: int | None, names: Sequence[str], with_validation: bool, may_be_any: bool
 ) -> tuple[DataSet, DataSet]:
-    """The data for training, and those for validation, which may be empty.
+    """Return the data for training and those for validation, which may be empty.
 
-    `may_be_any`: a transformation function takes strings and binary data, too. Raises ArgumentError where there are no
-    files or no rows, or for a column that no model takes.
+    `may_be_any` is true for a transformation function, which also takes strings and binary data. Raises ArgumentError
+    if there are no files or rows, or for a column that no model takes.
     """
     train = _read(store, store.get_train_data_path(number), names, may_be_any)
     path = store.get_val_data_path(number)
@@ -60,12 +60,12 @@ def _read(store: Store, path: str, names: Sequence[str], may_be_any: bool) -> Da
         for each in fragment.row_groups:
             group = fragment.metadata.row_group(each.id)
             _check(group, sized, found.schema.names, fragment.path, each.id)
-            digest = zlib.crc32(repr(group.to_dict()).encode(), digest)  # with sizes, and the least and largest values
+            digest = zlib.crc32(repr(group.to_dict()).encode(), digest)  # with sizes, minima and maxima
     return DataSet(path, tuple(groups), sized, {"row groups": (digest, 0)})
 
 
 def _bytes_of(group: Any, names: Sequence[str]) -> int:
-    """The uncompressed bytes of these columns in a row group, from its metadata."""
+    """Return the uncompressed bytes of these columns in a row group, from its metadata."""
     columns = (group.column(place) for place in range(group.num_columns))
     return sum(
         each.total_uncompressed_size
@@ -75,11 +75,11 @@ def _bytes_of(group: Any, names: Sequence[str]) -> int:
 
 
 def _check(group: Any, columns: Sequence[Column], names: Sequence[str], file: str, index: int) -> None:
-    """Raise ArgumentError for what a row group's metadata tell of its rows; `check_rows` finds the rest."""
+    """Raise ArgumentError for problems that a row group's metadata show. `check_rows` finds the others."""
     by_name, others = {column.name: column for column in columns}, set(names)
     for each in (group.column(place) for place in range(group.num_columns)):
         path, known = each.path_in_schema, each.statistics
-        ends = [place for place, letter in enumerate(path) if letter == "."]  # names may have dots, too
+        ends = [place for place, letter in enumerate(path) if letter == "."]  # names may contain dots
         parents = [] if path in others else [by_name[path[:end]] for end in ends if path[:end] in by_name]
         column = by_name.get(path) or next((parent for parent in parents if parent.kind != SCALAR), None)
         if column is None:
@@ -119,7 +119,7 @@ def _column(schema: Any, name: str, may_be_any: bool) -> Column:
 
 
 def _sized(found: Any, column: Column) -> Column:
-    """The column with the size of its first row."""
+    """Return the column with the size of its first row."""
     import pyarrow.dataset
 
     if column.kind == SCALAR:

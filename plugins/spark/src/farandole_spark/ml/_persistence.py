@@ -1,10 +1,10 @@
-"""`save` and `load` of estimators and models, alone and as stages of Spark ML's pipelines.
+"""Saves and loads estimators and models, alone and as stages of Spark ML's pipelines.
 
-    PATH/metadata    Spark ML's own: class, uid, and the parameters that JSON can express
+    PATH/metadata    Spark ML's metadata: class, uid, and the parameters that JSON can express
     PATH/objects     a Parquet file with one value: all other parameters, pickled together
 
-Loading unpickles, so load from places that you trust, as with PyTorch's and Keras' own files. A store is saved without
-its options, as these may be credentials.
+Loading unpickles, so load only files that you trust, as with files of PyTorch and Keras. A store is saved without its
+options, which may be credentials.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable
 from farandole_spark._private import context_of, reset_uid, set_params
 from farandole_spark.ml.store import Store
 
-_NOT_SAVED = ("backend",)  # belongs to a session
+_NOT_SAVED = ("backend",)  # because it belongs to a session
 
 
 class Persistent(MLReadable, MLWritable):  # type: ignore[misc]  # PySpark is not read
-    """A class derived from Params with `save`, `write`, `load` and `read`."""
+    """Adds `save`, `write`, `load` and `read` to a class derived from Params."""
 
     def write(self) -> MLWriter:
-        """A writer; `write().overwrite().save(path)` replaces what is there."""
+        """Return a writer. `write().overwrite().save(path)` replaces an existing file."""
         return _Writer(self)
 
     @classmethod
     def read(cls) -> MLReader:
-        """A reader; `read().load(path)` is `load(path)`."""
+        """Return a reader. `read().load(path)` is the same as `load(path)`."""
         return _Reader(cls)
 
     def to_bytes(self, values: dict[str, Any]) -> bytes:
-        """Pickle parameters. A framework may have its own way for its models."""
+        """Pickle parameters. Derived classes may handle a framework's models in another way."""
         return pack_call(dict, (), values, f"{type(self).__name__}.save")
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> dict[str, Any]:
-        """The parameters that `to_bytes` pickled."""
+        """Return the parameters that `to_bytes` pickled."""
         _, _, values = unpack_call(packed)
         return values
 

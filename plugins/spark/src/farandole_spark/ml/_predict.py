@@ -1,8 +1,8 @@
-"""`transform` of a model: predictions as new columns, made in Spark's tasks.
+"""Implements `transform` of a model, which adds columns of predictions in Spark's tasks.
 
-The model travels as bytes in the closure of a function of pandas, which Spark calls with the feature columns alone, so
-that all other columns of the DataFrame stay as they are, whatever their types. A model that predicts row by row gets
-all columns.
+The model is sent as bytes in the closure of a pandas function. Spark calls the function only with the feature columns,
+so all other columns of the DataFrame stay as they are, whatever their types. A model that predicts row by row gets all
+columns.
 """  # without `annotations` of the future: Spark reads those of `predict`
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from farandole.engine import unpack_call
 
 from farandole_spark.ml._columns import SCALAR, Column
 
-_ROWS = 1024  # of a call of the model
+_ROWS = 1024  # in one call of the model
 _PREDICTIONS = "_farandole_predictions"
 
 Predict = Callable[[Sequence[Any]], Sequence[Any]]
@@ -32,10 +32,11 @@ def with_predictions(
     names: Sequence[str],
     call: bytes,
 ) -> Any:
-    """The DataFrame with a column for each label, which an output of so many numbers predicts.
+    """Return the DataFrame with a column of predictions for each label. `sizes` has the numbers in each output.
 
-    `features`: columns in the order of the model's inputs; None to predict row by row. `call`: of a function that makes
-    a `Predict` or a `PredictRow`, pickled. Raises ArgumentError where a feature is missing, or a new column is there.
+    `features` are columns in the order of the model's inputs, or None to predict row by row. `call` is the pickled call
+    of a function that makes a `Predict` or a `PredictRow`. Raises ArgumentError if a feature is missing, or if a new
+    column already exists.
     """
     from pyspark.ml.functions import array_to_vector
     from pyspark.sql import functions
@@ -71,7 +72,7 @@ def _with_nan(value: Any) -> Any:
 
 
 def _features(frame: Any, names: Sequence[str]) -> Iterator[Any]:
-    """The columns as pandas takes them. A null ends the job, which pandas would not tell from NaN."""
+    """Yield the columns for pandas. A null ends the job, because pandas would not distinguish it from NaN."""
     from pyspark.ml.functions import vector_to_array
     from pyspark.sql import functions
 
@@ -90,7 +91,7 @@ def _features(frame: Any, names: Sequence[str]) -> Iterator[Any]:
 
 
 def _function_of(call: bytes, scalars: Sequence[bool]) -> Any:
-    """The function of pandas that Spark calls in its tasks."""
+    """Return the pandas function that Spark calls in its tasks."""
     import pandas
 
     def predict(batches: Iterator[pandas.DataFrame]) -> Iterator[pandas.DataFrame]:
@@ -107,7 +108,7 @@ def _function_of(call: bytes, scalars: Sequence[bool]) -> Any:
 
 
 def _function_of_rows(call: bytes, scalars: Sequence[bool]) -> Any:
-    """The same for a Row of all columns."""
+    """Return the same for a Row of all columns."""
     made: list[PredictRow] = []
 
     def predict(row: Any) -> tuple[Any, ...]:

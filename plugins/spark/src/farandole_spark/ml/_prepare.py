@@ -1,8 +1,8 @@
-"""A DataFrame as Parquet files in a store, written by Spark's tasks for the ranks to read.
+"""Writes a DataFrame as Parquet files into a store, in Spark's tasks, for the ranks to read.
 
-Each task writes the rows of its partition, those for training and those for validation into a file each, and reports
-what it has written. The driver uses the reported files alone, so that tasks that Spark repeats do no harm. A task does
-not raise what is wrong with the data, since Spark would repeat it: it reports that, too.
+Each task writes the rows of its partition into one file for training and one for validation, and reports what it has
+written. The driver uses only the reported files, so repeated tasks do no harm. A task also reports what is wrong with
+the data, instead of raising an error, because Spark would repeat the task.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from farandole_spark.ml._shards import RowGroup
 from farandole_spark.ml.store import Store
 
 _IS_VALIDATION = "_farandole_is_validation"
-_ROUNDING = 1e-9  # of sums whose order is another one each time
-_GROUP_ROWS, _GROUP_BYTES = 1 << 16, 16 << 20  # a row group has at most so much, and is read as a whole
+_ROUNDING = 1e-9  # of sums, whose order changes each time
+_GROUP_ROWS, _GROUP_BYTES = 1 << 16, 16 << 20  # maximum of a row group, which is read as a whole
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What is written: columns by name, and which rows are for validation (a share of them, or a column's name)."""
+    """What to write: columns by name, and the rows for validation (a share of them, or a column's name)."""
 
     names: tuple[str, ...]
     validation: float | str | None
@@ -43,9 +43,10 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class _Report:
-    """What a task has to say of a partition. `sizes`: numbers in a row, by column; `nulls`: rows, by column.
+    """A task's report about a partition. By column, `sizes` are the numbers in a row, and `nulls` are rows.
 
-    `sums`: of the values, of their products with the column before, and of the absolute values of both, by column.
+    By column, `sums` are those of the values, of their products with the previous column, and of the absolute values
+    of both.
     """
 
     files: Mapping[str, Sequence[Sequence[int]]]  # the rows and the bytes of each row group
@@ -56,9 +57,9 @@ class _Report:
 
 
 def prepare(frame: Any, request: Request, store: Store, token: str) -> tuple[DataSet, DataSet]:
-    """Write the rows for training and for validation. Returns both; the second one may be empty.
+    """Write the rows for training and for validation, and return both data sets. The second one may be empty.
 
-    Raises ArgumentError for rows that no model takes, or none; FarandoleError where the store cannot be written to.
+    Raises ArgumentError if there are no rows, or rows that no model takes, and FarandoleError if writing fails.
     """
     columns = columns_of(frame.schema.fields, request.names, request.may_be_any)
     paths = store.get_train_data_path(token), store.get_val_data_path(token)
@@ -79,7 +80,7 @@ def prepare(frame: Any, request: Request, store: Store, token: str) -> tuple[Dat
 
 
 def _selected(frame: Any, columns: Sequence[Column], request: Request) -> Any:
-    """The columns as Arrow takes them: vectors as arrays of numbers."""
+    """Return the columns for Arrow, with vectors as arrays of numbers."""
     from pyspark.ml.functions import vector_to_array
     from pyspark.sql import functions
 
@@ -87,9 +88,9 @@ def _selected(frame: Any, columns: Sequence[Column], request: Request) -> Any:
     for column in columns:
         source = functions.col(f"`{column.name}`")
         if column.kind == VECTOR:
-            source = functions.when(source.isNotNull(), vector_to_array(source))  # which refuses a null
+            source = functions.when(source.isNotNull(), vector_to_array(source))  # vector_to_array refuses a null
         elif column.kind == SCALAR and column.type == "double":
-            source = source.cast("double")  # of decimals, too
+            source = source.cast("double")  # also decimals
         chosen.append(source.alias(column.name))
     if isinstance(request.validation, str):
         chosen.append((functions.col(f"`{request.validation}`").cast("double") > 0).alias(_IS_VALIDATION))
@@ -103,7 +104,7 @@ def _write(
     folders = [store.get_localized_path(path) for path in paths]
     share = request.validation if isinstance(request.validation, float) else 0.0
     writer = _PartitionWriter(store, folders, [column.name for column in columns], share, request.seed)
-    call = pack_call(writer.write, (), {}, "fit")  # with the class of the store, wherever it is defined
+    call = pack_call(writer.write, (), {}, "fit")  # includes the class of the store, wherever it is defined
     rows = frame.mapInArrow(partial(_call, call), "partition int, report string").collect()
     return [_Report(**json.loads(row["report"])) for row in sorted(rows, key=lambda row: row["partition"])]
 
@@ -114,7 +115,7 @@ def _call(call: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 class _PartitionWriter:
-    """The function of a task: batches of Arrow -> one row with the report."""
+    """The function of a task, which turns Arrow batches into one row with the report."""
 
     def __init__(self, store: Store, folders: Sequence[str], names: Sequence[str], share: float, seed: int) -> None:
         self._store, self._folders, self._names, self._share, self._seed = store, folders, names, share, seed
@@ -149,7 +150,7 @@ class _PartitionWriter:
         return _Report(groups, facts.sizes, facts.nulls, {name: [*each] for name, each in facts.sums.items()}, error)
 
     def _parted(self, batch: Any, rng: np.random.Generator) -> tuple[Any, Any]:
-        """The rows for training, and those for validation."""
+        """Return the rows for training and those for validation."""
         import pyarrow
 
         rows = batch.select(self._names)
@@ -163,7 +164,7 @@ class _PartitionWriter:
 
 
 class _Facts:
-    """Counts nulls, notes the sizes of lists, and adds up values. The order of the rows does not count."""
+    """Counts nulls, notes the sizes of lists, and adds up values. The result does not depend on the order of rows."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -194,7 +195,7 @@ class _Facts:
 
 
 def _numbers(values: Any) -> Any:
-    """A number for each value of Arrow, finite and without nulls; the place in a list counts."""
+    """Return a finite number for each value of Arrow, without nulls. It depends on the place in a list."""
     import pyarrow.types
 
     if pyarrow.types.is_list(values.type) or pyarrow.types.is_large_list(values.type):
@@ -217,7 +218,7 @@ def _facts(reports: Sequence[_Report], names: Sequence[str]) -> dict[str, tuple[
 
 
 class _File:
-    """A Parquet file that is opened at its first row. `groups`: the rows and the bytes of each row group."""
+    """A Parquet file that is opened with its first row. `groups` has the rows and the bytes of each row group."""
 
     def __init__(self, store: Store, path: str) -> None:
         self.path = path
@@ -236,7 +237,7 @@ class _File:
             self._write()
 
     def close(self) -> str:
-        """Write what is left. Returns why that failed."""
+        """Write the rest. Returns why that failed, or ""."""
         try:
             if self._held:
                 self._write()
@@ -262,7 +263,7 @@ class _File:
 
 
 def _check(reports: Sequence[_Report], names: Sequence[str]) -> None:
-    """Raise what the tasks have found."""
+    """Raise the errors that the tasks have reported."""
     for name in names:
         if nulls := sum(report.nulls.get(name, 0) for report in reports):
             raise farandole.ArgumentError(

@@ -1,8 +1,8 @@
-"""The batches of a rank, read from Parquet ahead of the training.
+"""Reads the batches of a rank from Parquet files, ahead of the training.
 
-A thread reads row groups into windows of about 16 MiB, shuffles each window, and cuts it into blocks of equal batches;
-one window waits in a queue while the former one is consumed and the next is read. So a rank holds three, whatever the
-size of the data set.
+A thread reads row groups into windows of about 16 MiB, shuffles each window, and cuts it into blocks of equal batches.
+One window waits in a queue while the previous one is consumed and the next one is read. So a rank holds three windows,
+whatever the size of the data set.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Arrays = dict[str, Any]
 Stream = Generator[Arrays, None, None]
 Transformation = Callable[[dict[str, Any]], dict[str, Any]]
 _WINDOW_BYTES = 16 << 20
-_END_SECONDS = 10.0  # for the thread to end what it reads
+_END_SECONDS = 10.0  # for the thread to finish reading
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """Prepared data: Parquet files in a store. `rows` may be 0. `facts` tell them apart from other data."""
+    """Prepared data: Parquet files in a store. `rows` may be 0. `facts` distinguish them from other data."""
 
     path: str
     groups: tuple[RowGroup, ...]
@@ -49,9 +49,9 @@ class DataSet:
 class Reading:
     """How a rank reads a data set.
 
-    `float_type`: of floats; None keeps each column's type. `seed`: None does not shuffle. `kept`: where the rank's
-    share of each data set stays in memory; None reads it anew in each pass. `window_rows`: None for as many as fit
-    into 16 MiB.
+    `float_type` is the type of floats; None keeps each column's type. With `seed` None, rows are not shuffled. `kept`
+    holds the rank's share of each data set in memory; with None, each pass reads it again. `window_rows` None means as
+    many as fit into 16 MiB.
     """
 
     batch_size: int
@@ -63,9 +63,9 @@ class Reading:
 
 
 def blocks(data: DataSet, filesystem: Any, share: Share, how: Reading, first: int = 0) -> Stream:
-    """Batches without end, pass after pass, from batch `first` on. Close it to end its thread.
+    """Yield blocks of batches, endlessly, pass after pass, from batch `first` on. Close it to end its thread.
 
-    A block has several batches of the same size: its arrays have one more dimension before.
+    A block has several batches of the same size, which are the first dimension of its arrays.
     """
     per_pass = share.batches(how.batch_size)
     skipped, number = first % per_pass, first // per_pass
@@ -81,7 +81,7 @@ def blocks(data: DataSet, filesystem: Any, share: Share, how: Reading, first: in
 
 
 def batches_of(stream: Stream) -> Stream:
-    """The batches of blocks, one by one. Closes the blocks."""
+    """Yield the batches of blocks one by one. Closes the blocks."""
     with contextlib.closing(stream):
         for block in stream:
             for number in range(_rows(block)):
@@ -98,17 +98,17 @@ def _blocks_of_passes(data: DataSet, filesystem: Any, share: Share, how: Reading
 
 
 def _window_rows(data: DataSet, how: Reading) -> int:
-    """Rows of a window: whole batches, of which at least one."""
+    """Return the number of rows of a window: whole batches, at least one."""
     numbers = 8 * sum(column.size for column in data.columns)
     stored = max(
         (-(-group.size // group.rows) for group in data.groups), default=0
-    )  # more, for strings and binary data
+    )  # strings and binary data take more
     wanted = how.window_rows or _WINDOW_BYTES // max(1, numbers, stored)
     return max(1, wanted // how.batch_size) * how.batch_size
 
 
 class _FromStore:
-    """Reads the rank's share anew in each pass, with the row groups in another order if it shuffles."""
+    """Reads the rank's share again in each pass. When shuffling, the row groups have a new order each time."""
 
     def __init__(self, data: DataSet, filesystem: Any, share: Share, how: Reading) -> None:
         self._groups, self._share, self._seed = len(data.groups), share, how.seed
@@ -140,7 +140,7 @@ class _InMemory:
 
 
 class _Files:
-    """The files of a data set; the last row group is kept, since the pieces of a share may have parts of it."""
+    """The files of a data set. It keeps the last row group, because several pieces of a share may need it."""
 
     def __init__(self, data: DataSet, filesystem: Any, float_type: str | None) -> None:
         import pyarrow.dataset
@@ -172,7 +172,7 @@ class _Files:
 
 
 def check_rows(values: Any, column: Column, group: RowGroup) -> None:
-    """Raise ArgumentError for nulls, and for rows of another size than the column's."""
+    """Raise ArgumentError for nulls, and for rows whose size is not the column's."""
     import pyarrow.compute
 
     nulls, sizes = values.null_count, {column.size}
@@ -190,9 +190,9 @@ def check_rows(values: Any, column: Column, group: RowGroup) -> None:
 
 
 def to_numpy(values: Any, column: Column, float_type: str | None) -> Any:
-    """A column of Arrow as an array of NumPy, (rows,) or (rows, size)."""
+    """Convert a column of Arrow to an array of NumPy, of shape (rows,) or (rows, size)."""
     array = values.combine_chunks()
-    if hasattr(array, "chunks"):  # older versions of Arrow leave one chunk in its list
+    if hasattr(array, "chunks"):  # older versions of Arrow return a list with one chunk
         array = array.chunk(0)
     flat = array if column.kind == SCALAR else array.flatten()
     found = flat.to_numpy(zero_copy_only=False)
@@ -212,7 +212,7 @@ def _joined(parts: Sequence[Arrays]) -> Arrays:
 
 
 def _shuffled(parts: Sequence[Arrays], rng: np.random.Generator) -> Arrays:
-    """The rows of all parts, each copied once to its place in a new order."""
+    """Shuffle the rows of all parts, copying each row once."""
     order = rng.permutation(sum(map(_rows, parts)))
     found = {name: np.empty((len(order), *each.shape[1:]), each.dtype) for name, each in parts[0].items()}
     start = 0
@@ -225,7 +225,7 @@ def _shuffled(parts: Sequence[Arrays], rng: np.random.Generator) -> Arrays:
 
 
 def _cut(window: Arrays, batch_size: int) -> Iterator[Arrays]:
-    """A window as a block of whole batches, and one with the last, smaller batch of a pass."""
+    """Cut a window into a block of whole batches, and another with the last, smaller batch of a pass."""
     whole = _rows(window) // batch_size * batch_size
     if whole:
         yield {name: each[:whole].reshape(-1, batch_size, *each.shape[1:]) for name, each in window.items()}
@@ -234,7 +234,7 @@ def _cut(window: Arrays, batch_size: int) -> Iterator[Arrays]:
 
 
 def _transformed(block: Arrays, transformation: Transformation) -> Iterator[Arrays]:
-    """Each batch by itself, as transformed rows may be far larger than the stored ones."""
+    """Transform each batch separately, because transformed rows may be far larger than the stored ones."""
     for number in range(_rows(block)):
         columns = {name: each[number] for name, each in block.items()}
         rows = [transformation({name: each[row] for name, each in columns.items()}) for row in range(_rows(columns))]
@@ -242,7 +242,7 @@ def _transformed(block: Arrays, transformation: Transformation) -> Iterator[Arra
 
 
 def _ahead(source: Iterator[Arrays]) -> Stream:
-    """The items of `source`, made on a thread one ahead. Raises what it raises."""
+    """Yield the items of `source`, which a thread makes one ahead. Raises what `source` raises."""
     made: queue.Queue[Arrays | BaseException | None] = queue.Queue(1)
     is_closed = threading.Event()
 

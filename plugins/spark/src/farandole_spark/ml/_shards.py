@@ -1,10 +1,10 @@
-"""Assigns rows to ranks, and puts them in order. Pure.
+"""Assigns rows to ranks, and orders them. Pure.
 
 Invariants:
 
-1. Every rank has the same number of rows in a pass, so the same number of batches, of the same sizes.
-2. A pass has every row. If the ranks do not divide the rows, the last ranks read some of the first rows again.
-3. The same seed gives the same order on every rank, so their shares are disjoint; another pass has another order.
+1. Every rank has the same number of rows in a pass, and so the same number of batches of the same sizes.
+2. A pass has every row. If the rows do not divide evenly, the last ranks read some of the first rows again.
+3. A seed gives the same order on every rank, so their shares are disjoint. Each pass has another order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a Parquet file: the unit that can be read alone. `size`: uncompressed bytes of what is read."""
+    """A row group of a Parquet file, which can be read alone. `size` is the uncompressed bytes of what is read."""
 
     file: str
     index: int
@@ -36,7 +36,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Share:
-    """The place of a rank: what it reads of a data set."""
+    """The share of a data set that a rank reads."""
 
     groups: tuple[RowGroup, ...]
     rank: int
@@ -44,26 +44,26 @@ class Share:
 
     @property
     def rows(self) -> int:
-        """Rows of each rank in a pass."""
+        """The number of rows of each rank in a pass."""
         return -(-sum(group.rows for group in self.groups) // self.size)
 
     def batches(self, batch_size: int) -> int:
-        """Batches of each rank in a pass, of which the last one may be smaller."""
+        """Return the number of batches of each rank in a pass. The last batch may be smaller."""
         return -(-self.rows // batch_size)
 
     def pieces(self, order: Sequence[int] | None = None) -> list[Piece]:
-        """The rows of this rank, with the row groups in this order."""
+        """Return the rows of this rank, with the row groups in the given order."""
         groups = [self.groups[each] for each in order] if order is not None else list(self.groups)
         return _between(groups, self.rank * self.rows, (self.rank + 1) * self.rows)
 
 
 def order_of(groups: int, seed: int, number: int) -> list[int]:
-    """The row groups of pass `number`, shuffled."""
+    """Return the shuffled order of the row groups in pass `number`."""
     return list(map(int, np.random.default_rng([seed, number]).permutation(groups)))
 
 
 def windows_of(pieces: Sequence[Piece], rows: int) -> Iterator[list[Piece]]:
-    """The same rows in lists of so many rows each, of which the last one may be smaller."""
+    """Split the pieces into lists of `rows` rows each. The last one may be smaller."""
     window: list[Piece] = []
     room = rows
     for piece in pieces:
@@ -81,7 +81,7 @@ def windows_of(pieces: Sequence[Piece], rows: int) -> Iterator[list[Piece]]:
 
 
 def _between(groups: Sequence[RowGroup], start: int, stop: int) -> list[Piece]:
-    """The rows `start` to `stop` of the groups, which are repeated without end."""
+    """Return rows `start` to `stop` of the endlessly repeated groups."""
     total = sum(group.rows for group in groups)
     pieces: list[Piece] = []
     while start < stop:

@@ -1,4 +1,4 @@
-"""From the columns of a batch to the loss of a PyTorch module that knows neither columns nor weights of rows."""
+"""Computes the loss of a PyTorch module, which knows neither columns nor row weights, from the columns of a batch."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ Batch = tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor | None]
 
 @dataclass(frozen=True)
 class Losses:
-    """A loss and a weight for each label. `label_shapes`: None for those of the outputs."""
+    """A loss and a weight for each label. `label_shapes` is None to use the shapes of the outputs."""
 
     losses: Sequence[Loss]
     weights: Sequence[float]
     label_shapes: Sequence[Sequence[int]] | None
 
     def to(self, device: torch.device) -> Losses:
-        """The same; losses that have tensors, such as weights of classes, move to the device."""
+        """Return the same losses, with their tensors, such as class weights, on the device."""
         for each in self.losses:
             if isinstance(each, torch.nn.Module):
                 each.to(device)
         return self
 
     def shaped(self, outputs: Any, labels: Sequence[torch.Tensor]) -> tuple[Sequence[Any], list[torch.Tensor]]:
-        """The outputs as a list, and each label in the shape of its output, if that has as many numbers."""
+        """Return the outputs as a list, and each label in the shape of its output, if their sizes match."""
         listed = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
         if self.label_shapes:
             return listed, [each.reshape(list(shape)) for each, shape in zip(labels, self.label_shapes, strict=True)]
@@ -42,7 +42,7 @@ class Losses:
     def total(
         self, outputs: Sequence[torch.Tensor], labels: Sequence[torch.Tensor], rows: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """The sum of the labels' losses. With weights of rows, the mean of the weighted losses of the rows."""
+        """Return the sum of the labels' losses. With row weights, each is the mean of the rows' weighted losses."""
         found = []
         for output, label, loss, weight in zip(outputs, labels, self.losses, self.weights, strict=True):
             if rows is None:
@@ -54,7 +54,7 @@ class Losses:
 
 @dataclass(frozen=True)
 class Places:
-    """The columns of a batch in the order of a module."""
+    """The columns of a batch in the order that a module expects."""
 
     features: Sequence[str]
     labels: Sequence[str]
@@ -62,7 +62,7 @@ class Places:
     input_shapes: Sequence[Sequence[int]]
 
     def batches(self, stream: Stream, device: torch.device, kind: torch.dtype) -> Generator[Batch, None, None]:
-        """The batches of blocks, whose tensors are made for a block at a time. Closes the blocks."""
+        """Yield the batches of blocks. Tensors are made for one block at a time. Closes the blocks."""
         with contextlib.closing(stream):
             for block in stream:
 
@@ -77,7 +77,7 @@ class Places:
                     yield [each[number] for each in inputs], [each[number] for each in labels], weight
 
     def tensors(self, batch: Mapping[str, Any], device: torch.device, kind: torch.dtype) -> Batch:
-        """Convert all to float tensors of this type."""
+        """Convert all columns to float tensors of this type."""
 
         def tensor(name: str) -> torch.Tensor:
             return torch.as_tensor(batch[name]).to(device, kind)
@@ -87,12 +87,12 @@ class Places:
 
 
 def float_type_of(model: torch.nn.Module) -> torch.dtype:
-    """The type of floats that a module takes: that of its first parameter."""
+    """Return the float type that a module takes, which is that of its first parameter."""
     return next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
 
 
 def _loss_of_rows(loss: Loss, output: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-    """A loss without its last mean: functions take `reduction`, modules have it as an attribute."""
+    """Return the loss of each row. Functions take `reduction` as an argument, and modules have it as an attribute."""
     if not isinstance(loss, torch.nn.Module):
         return loss(output, label, reduction="none")
     before, loss.reduction = loss.reduction, "none"

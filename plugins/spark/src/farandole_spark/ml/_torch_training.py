@@ -1,4 +1,4 @@
-"""Training of a PyTorch model on a rank. Only ranks import this module."""
+"""Trains a PyTorch model on a rank. Only ranks import this module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from farandole_spark.ml._training import Trained, Training
 
 @dataclass(frozen=True)
 class TorchPlan:
-    """What is trained, and how. `metrics`: groups of a function for each label, or of one for all."""
+    """What is trained, and how. `metrics` are groups with a function for each label, or with one for all."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -34,7 +34,7 @@ class TorchPlan:
 
 
 def train(training: Training, plan: TorchPlan) -> Trained | None:
-    """The function of all ranks. Returns the result on rank 0."""
+    """Train on this rank. All ranks call it, and rank 0 returns the result."""
     hvd.init()
     rank = _Rank(training, plan)
     rank.resume()
@@ -69,18 +69,18 @@ class _Rank:
         return self.plan.places.batches(stream, self._device, self._float)
 
     def resume(self) -> None:
-        """Begin with the state of the run's checkpoint, if there is one, and with that of rank 0 in any case."""
+        """Load the state of the run's checkpoint, if there is one, and in any case the state of rank 0."""
         if (checkpoint := self.training.checkpoint()) is not None:
             found = torch.load(io.BytesIO(checkpoint.state), map_location=self._device, weights_only=True)
             self._model.load_state_dict(found["model"])
             self._optimizer.load_state_dict(found["optimizer"])
-            _scale_rates(self._optimizer, hvd.size())  # saved with the user's
+            _scale_rates(self._optimizer, hvd.size())  # the checkpoint has the user's rates
             self.history = checkpoint.history
         hvd.broadcast_parameters(self._model.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(self._optimizer, root_rank=0)
 
     def packed(self) -> bytes:
-        """The state as bytes, with the learning rates that the user gave."""
+        """Return the state as bytes, with the learning rates that the user gave."""
         optimizer = self._optimizer.state_dict()
         for group in optimizer["param_groups"]:
             group["lr"] = group["lr"] / hvd.size()
@@ -89,7 +89,7 @@ class _Rank:
         return file.getvalue()
 
     def run_epochs(self) -> None:
-        """Run all epochs that are left."""
+        """Run the remaining epochs."""
         training, size = self.training, hvd.size()
         steps = training.steps_of_epoch(size)
         steps_of_validation = training.steps_of_validation(size)
@@ -164,7 +164,7 @@ class _Sums:
         self._values += rows * torch.stack([value.double().reshape(()).cpu() for value in values])
 
     def averages(self, stage: str) -> dict[str, Any]:
-        """The averages of all ranks, in the form of Horovod's history."""
+        """Return the averages over all ranks, in the format of Horovod's history."""
         sums = torch.cat([self._values, torch.tensor([float(self._rows)], dtype=torch.float64)])
         *values, rows = hvd.allreduce(sums, op=hvd.Sum, name=f"farandole.{stage}").tolist()
         loss, *others = (value / rows for value in values)
@@ -176,6 +176,6 @@ class _Sums:
 
 
 def _scale_rates(optimizer: torch.optim.Optimizer, ranks: int) -> None:
-    """As in Horovod's estimators: a step averages the gradients of so many batches, and its rate grows with them."""
+    """Multiply the learning rates by the number of ranks, as Horovod's estimators do."""
     for group in optimizer.param_groups:
         group["lr"] = group["lr"] * ranks

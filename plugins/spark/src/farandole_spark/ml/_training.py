@@ -1,4 +1,4 @@
-"""The parameters of a `fit` that every rank gets, for any framework."""
+"""The parameters of a `fit` that every rank gets, whatever the framework."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from farandole_spark.ml.store import Store
 
 @dataclass(frozen=True)
 class Training:
-    """The data, and how they are read. `seed` is the same on all ranks; it names the order of each pass.
+    """The data, and how they are read. `seed` is the same on all ranks, and determines the order of each pass.
 
-    `kept`: see `Reading`; empty until a rank reads.
+    For `kept` see `Reading`; it is empty until a rank reads.
     """
 
     store: Store
@@ -45,38 +45,38 @@ class Training:
     use_gpu: bool
 
     def seed_of(self, epoch: int, rank: int) -> int:
-        """A seed for what a rank draws in an epoch, the same after a resume."""
+        """Return a seed for a rank's random numbers in an epoch, which is the same in a resumed run."""
         return zlib.crc32(f"{self.seed} {epoch} {rank}".encode())
 
     def checkpoint(self) -> Checkpoint | None:
-        """The run's checkpoint, as rank 0 finds it; None where there is none. Collective."""
+        """Return the run's checkpoint, as rank 0 finds it, or None. Collective."""
         found = _checkpoints.read(self.store, self.run_id) if farandole.rank() == 0 else None
         return farandole.broadcast_object(found, 0)
 
     def save(self, epochs: int, history: Any, state: bytes, folder: Path | None = None) -> None:
-        """Keep a checkpoint and the files of a folder. Raises FarandoleError, see `_checkpoints.write`."""
+        """Save a checkpoint and the files of a folder. Raises FarandoleError; see `_checkpoints.write`."""
         _checkpoints.write(self.store, self.run_id, self.identity, Checkpoint(epochs, history, state))
         if folder is not None:
             self.store.sync_fn(self.run_id)(str(folder))
 
     def steps_of_epoch(self, size: int) -> int:
-        """Batches of each of `size` ranks in an epoch."""
+        """Return the number of batches of each of `size` ranks in an epoch."""
         return self.steps or Share(self.train.groups, 0, size).batches(self.batch_size)
 
     def steps_of_validation(self, size: int) -> int:
-        """The same for validation; 0 without."""
+        """Return the same for validation, or 0 without validation."""
         if not self.validation.rows:
             return 0
         return self.validation_steps or Share(self.validation.groups, 0, size).batches(self.validation_batch_size)
 
     def train_blocks(self, rank: int, size: int, epoch: int, float_type: str | None) -> Stream:
-        """The batches of a rank, several at a time and without end, from the first one of an epoch on."""
+        """Yield the batches of a rank in blocks, endlessly, from the first batch of an epoch on."""
         first = epoch * self.steps_of_epoch(size)
         how = self._reading(self.batch_size, float_type, self.seed if self.is_shuffled else None)
         return blocks(self.train, self.store.fs, Share(self.train.groups, rank, size), how, first)
 
     def validation_blocks(self, rank: int, size: int, float_type: str | None) -> Stream:
-        """The same for validation, in the order of the data."""
+        """Yield the same for validation, in the order of the data."""
         how = self._reading(self.validation_batch_size, float_type, None)
         return blocks(self.validation, self.store.fs, Share(self.validation.groups, rank, size), how)
 

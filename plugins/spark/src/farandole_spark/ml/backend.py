@@ -29,10 +29,10 @@ class Backend:
         """Call the function on each rank, and return the results in the order of the ranks.
 
         Args:
-            fn: the function; it calls `init()`.
-            args: its arguments.
-            kwargs: its keyword arguments.
-            env: variables for the ranks.
+            fn: function to call, which calls `init()`.
+            args: positional arguments of the function.
+            kwargs: keyword arguments of the function.
+            env: environment variables for the ranks.
         """
         raise NotImplementedError
 
@@ -66,7 +66,7 @@ class SparkBackend(Backend):
         return self._run(fn, args, kwargs, self._num_proc, env={**self._env, **(env or {})}, **self._options)
 
     def num_processes(self) -> int:
-        """The number of ranks; where it is not given, the slots of the cluster at this moment."""
+        """Return the number of ranks, by default the present number of slots of the cluster."""
         return self._num_proc or _cluster.find(self._options.get("spark")).slots().total or 1
 
 
@@ -100,7 +100,7 @@ class LocalBackend(Backend):
 
 
 def _call_with(variables: Mapping[str, str], call: bytes) -> Any:
-    """Set variables before the call's modules are imported, and call it."""
+    """Set variables, then import the modules of the call and make it."""
     os.environ.update(variables)
     fn, args, kwargs = unpack_call(call)
     return fn(*args, **kwargs)

@@ -48,7 +48,7 @@ __all__ = ["KerasEstimator", "KerasModel"]
 
 
 class _WithModel(Persistent):
-    """Saves the model in Keras' own format, and losses, metrics and optimizers as their configurations."""
+    """Saves the model in Keras' format, and losses, metrics and optimizers as configurations."""
 
     def to_bytes(self, values: dict[str, Any]) -> bytes:
         """See the base class."""
@@ -78,11 +78,11 @@ class KerasArguments(Arguments, total=False):
 
 
 class KerasEstimator(_WithModel, FrameworkEstimator):
-    """Trains a Keras model on several ranks. `explainParams()` tells the parameters.
+    """Trains a Keras model on several ranks. `explainParams()` describes the parameters.
 
     Optimizer and loss are by default those with which the model was compiled. As in Horovod, the learning rate is
-    multiplied by the number of ranks while the model trains. Callbacks run on every rank, but TensorBoard's on rank 0,
-    where it writes into the run's logs.
+    multiplied by the number of ranks during the training. Callbacks run on every rank, except TensorBoard's, which runs
+    on rank 0 and writes into the run's logs.
     """
 
     framework = "keras"
@@ -100,7 +100,7 @@ class KerasEstimator(_WithModel, FrameworkEstimator):
         self.setParams(**arguments)
 
     def check_model(self, columns: Mapping[str, Column]) -> None:
-        """Compare the columns with the model's shapes. Raises ArgumentError where they differ."""
+        """Compare the columns with the model's shapes. Raises ArgumentError if they do not fit."""
         model = self.getModel()
         check_shapes(columns, self.getFeatureCols(), shapes_of(model.input_shape), "input")
         labels = self.getLabelCols()
@@ -142,7 +142,7 @@ class KerasEstimator(_WithModel, FrameworkEstimator):
         return next(each for each in found if each is not None)
 
     def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> KerasModel:
-        """The transformer, with the model compiled as for the training."""
+        """Return the transformer, with the model compiled as for the training."""
         custom = self.getCustomObjects()
         optimizer, loss = self._optimizer_and_loss()
         with keras.utils.custom_object_scope(dict(custom)):
@@ -156,7 +156,7 @@ class KerasEstimator(_WithModel, FrameworkEstimator):
         )
 
     def get_model_class(self) -> type[KerasModel]:
-        """The class of the transformer, for derived estimators."""
+        """Return the class of the transformer, for derived estimators."""
         return KerasModel
 
     def _get_model_kwargs(
@@ -177,8 +177,8 @@ class KerasEstimator(_WithModel, FrameworkEstimator):
 class KerasModel(_WithModel, TrainedModel):
     """A trained Keras model; `transform` adds `<label>__output` for each label.
 
-    A prediction of one number for a scalar label has that label's type; others are vectors. The history is a list of
-    the epochs' values by name. The model is compiled.
+    A prediction of one number for a scalar label has the label's type; other predictions are vectors. The history has a
+    list of the epochs' values for each name. The model is compiled.
     """
 
     custom_objects, setCustomObjects, getCustomObjects = param(
@@ -204,7 +204,7 @@ class KerasModel(_WithModel, TrainedModel):
         self.setParams(**values)
 
     def output_sizes(self) -> list[int]:
-        """Numbers in a row of each output."""
+        """Return how many numbers a row of each output has."""
         return [math.prod(each or 1 for each in shape[1:]) for shape in shapes_of(self.getModel().output_shape)]
 
     def prediction(self) -> tuple[Callable[..., Predict], tuple[Any, ...]]:
@@ -213,7 +213,7 @@ class KerasModel(_WithModel, TrainedModel):
 
 
 def predictor(packed: PackedModel, custom: Custom, floatx: str) -> Predict:
-    """A function of arrays that calls the model."""
+    """Return a function of arrays that calls the model."""
     model = packed.load(custom)
     shapes = shapes_of(model.input_shape)
 

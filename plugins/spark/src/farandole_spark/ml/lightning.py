@@ -69,10 +69,10 @@ class LightningArguments(TorchArguments, total=False):
 
 
 class TorchEstimator(TorchParams, FrameworkEstimator):
-    """Trains a LightningModule on several ranks. `explainParams()` tells the parameters.
+    """Trains a LightningModule on several ranks. `explainParams()` describes the parameters.
 
-    The steps of the module get a dict with a tensor for each column. A module of PyTorch is taken, too, with an
-    optimizer and a loss. Learning rates stay as they are, as in Horovod's estimator.
+    The steps of the module get a dict with a tensor for each column. A plain module of PyTorch also works, with an
+    optimizer and a loss. Learning rates are not changed, as in Horovod's estimator.
     """
 
     framework = "lightning"
@@ -99,7 +99,7 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
         self.setParams(**arguments)
 
     def check_model(self, columns: Mapping[str, Column]) -> None:
-        """Compare the columns with `input_shapes`. Raises ArgumentError where they differ."""
+        """Compare the columns with `input_shapes`. Raises ArgumentError if they do not fit."""
         if self.getTrainMinibatchFn() is not None:
             raise farandole.ArgumentError("train_minibatch_fn is not taken; write a training_step.")
         if not _is_lightning(self.getModel()):
@@ -132,7 +132,7 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
         return next(each for each in found if each is not None)
 
     def _trainer_arguments(self) -> tuple[dict[str, Any], list[Any]]:
-        """The arguments in `trainer_args` without its callbacks, and all callbacks of the user."""
+        """Return the arguments in `trainer_args` without its callbacks, and all callbacks of the user."""
         arguments = dict(self.getTrainerArgs() or {})
         for name, instead in _SET_BY_ESTIMATOR.items():
             if name in arguments:
@@ -143,7 +143,7 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
         return arguments, [*self.getCallbacks(), *(more if isinstance(more, list | tuple) else [more])]
 
     def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> TorchModel:
-        """The transformer."""
+        """Return the transformer with the trained model."""
         model = copy.deepcopy(self.getModel())
         model.load_state_dict(torch.load(io.BytesIO(trained.model), map_location="cpu", weights_only=True))
         optimizer = self.getOptimizer()

@@ -1,4 +1,4 @@
-"""The classes that estimators and models derive from, for programs that derive from them, too."""
+"""Base classes of estimators and models, for programs that derive their own."""
 
 from farandole_spark.ml._estimator import FrameworkEstimator as EstimatorBase
 from farandole_spark.ml._model import TrainedModel as ModelBase

@@ -27,17 +27,17 @@ _PROTOCOL = re.compile(r"([a-z0-9]+)://")
 
 
 class Store:
-    """A folder of a file system for training data and runs. `Store.create` chooses the class by the path.
+    """A folder for training data and runs. `Store.create` chooses the class by the path.
 
     Args:
-        prefix_path: the folder, a path or a URL; the driver and all executors must reach it.
-        train_path: another folder for training data.
-        val_path: another folder for validation data.
-        test_path: another folder for test data.
-        runs_path: another folder for runs.
-        save_runs: keep checkpoints and logs; without them a run cannot be resumed.
-        storage_options: arguments of the file system of fsspec, such as credentials.
-        checkpoint_filename: the name of a checkpoint in its run's folder.
+        prefix_path: path or URL of the folder, which the driver and all executors must reach.
+        train_path: different folder for training data.
+        val_path: different folder for validation data.
+        test_path: different folder for test data.
+        runs_path: different folder for runs.
+        save_runs: whether to keep checkpoints and logs, without which a run cannot be resumed.
+        storage_options: arguments for the fsspec file system, such as credentials.
+        checkpoint_filename: name of a checkpoint in its run's folder.
         kwargs: more of `storage_options`.
 
     Example:
@@ -72,11 +72,11 @@ class Store:
 
     @staticmethod
     def create(prefix_path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Store:
-        """The store for a path or a URL.
+        """Create the store for a path or a URL.
 
         Args:
-            prefix_path: `"/data"`, `"hdfs://host:8020/data"`, `"s3://bucket/data"`, `"dbfs:/data"`, and what else
-                fsspec knows.
+            prefix_path: path or URL, such as `"/data"`, `"hdfs://host:8020/data"`, `"s3://bucket/data"`,
+                `"dbfs:/data"`, or any other URL that fsspec supports.
             args: see the class.
             kwargs: see the class.
         """
@@ -87,12 +87,12 @@ class Store:
 
     @classmethod
     def matches(cls, path: str) -> bool:
-        """Returns whether a path is for this class."""
+        """Return whether this class is for the path."""
         return True
 
     @property
     def fs(self) -> Any:
-        """The file system of fsspec. Raises FarandoleError where its package is missing."""
+        """The fsspec file system. Raises FarandoleError if its package is missing."""
         if self._fs is None:
             self._fs = self._connect()
         return self._fs
@@ -109,86 +109,86 @@ class Store:
             ) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_fs": None}  # each process has connections of its own
+        return {**self.__dict__, "_fs": None}  # each process opens its own connections
 
     def without_options(self) -> Store:
-        """A copy without what may be secret: the `storage_options`, but those that are the address."""
+        """Return a copy without possible secrets: only the `storage_options` that belong to the address are kept."""
         copied = copy.copy(self)
         copied.storage_options = {name: each for name, each in self.storage_options.items() if name in _ADDRESS}
         return copied
 
     def protocol_of(self, path: str) -> str:
-        """`"s3"` of `"s3://bucket"`."""
+        """Return the protocol of a URL, such as `"s3"` for `"s3://bucket"`."""
         found = _PROTOCOL.match(path)
         return found[1] if found else self.protocol
 
     def get_full_path(self, path: str) -> str:
-        """The path as Spark takes it: absolute, or a URL."""
+        """Return the path for Spark: absolute, or a URL."""
         return path if _PROTOCOL.match(path) else os.path.abspath(path)
 
     def get_localized_path(self, path: str) -> str:
-        """The path as this file system takes it."""
+        """Return the path for this file system."""
         return _PROTOCOL.sub("", path)
 
     def get_train_data_path(self, idx: int | str | None = None) -> str:
-        """The folder of training data number `idx`."""
+        """Return the folder of training data number `idx`."""
         return self._train_path if idx is None else f"{self._train_path}.{idx}"
 
     def get_val_data_path(self, idx: int | str | None = None) -> str:
-        """The folder of validation data number `idx`."""
+        """Return the folder of validation data number `idx`."""
         return self._val_path if idx is None else f"{self._val_path}.{idx}"
 
     def get_test_data_path(self, idx: int | str | None = None) -> str:
-        """The folder of test data number `idx`."""
+        """Return the folder of test data number `idx`."""
         return self._test_path if idx is None else f"{self._test_path}.{idx}"
 
     def saving_runs(self) -> bool:
-        """Returns whether checkpoints and logs are kept."""
+        """Return whether checkpoints and logs are kept."""
         return self._save_runs
 
     def get_runs_path(self) -> str:
-        """The folder of all runs."""
+        """Return the folder of all runs."""
         return self._runs_path
 
     def get_run_path(self, run_id: str) -> str:
-        """The folder of a run."""
+        """Return the folder of a run."""
         return f"{self._runs_path}/{run_id}"
 
     def get_checkpoint_path(self, run_id: str) -> str:
-        """The checkpoint of a run."""
+        """Return the path of a run's checkpoint."""
         return f"{self.get_run_path(run_id)}/{self.get_checkpoint_filename()}"
 
     def get_checkpoints(self, run_id: str, suffix: str = ".ckpt") -> list[str]:
-        """The files of a run whose names end so, in order."""
+        """Return the files of a run whose names end with `suffix`, sorted."""
         found = self.fs.find(self.get_localized_path(self.get_run_path(run_id)))
         return sorted(name for name in found if name.endswith(suffix))
 
     def get_checkpoint_filename(self) -> str:
-        """The name of a checkpoint in its run's folder."""
+        """Return the name of a checkpoint in its run's folder."""
         return self.checkpoint_filename
 
     def get_logs_path(self, run_id: str) -> str:
-        """The folder of a run's logs."""
+        """Return the folder of a run's logs."""
         return f"{self.get_run_path(run_id)}/{self.get_logs_subdir()}"
 
     def get_logs_subdir(self) -> str:
-        """The name of the logs' folder in that of the run."""
+        """Return the name of the folder for logs in a run's folder."""
         return "logs"
 
     def exists(self, path: str) -> bool:
-        """Returns whether there is a file or a folder."""
+        """Return whether there is a file or a folder at `path`."""
         return bool(self.fs.exists(self.get_localized_path(path)))
 
     def read(self, path: str) -> bytes:
-        """The contents of a file."""
+        """Return the contents of a file."""
         with self.fs.open(self.get_localized_path(path), "rb") as file:
             return bytes(file.read())
 
     def write_bytes(self, path: str, contents: bytes) -> None:
-        """Write a file, whose folder is made; it is whole, or not there.
+        """Write a file, and create its folder. The file is either complete or not there.
 
         Raises:
-            OSError: the store is full, or cannot be written to; a former file stays.
+            OSError: the store is full, or cannot be written to. An existing file stays.
         """
         target = self.get_localized_path(path)
         partial = f"{target}{PARTIAL}"
@@ -198,7 +198,7 @@ class Store:
                 file.write(contents)
                 if self.protocol_of(self.prefix_path) == "file":
                     file.flush()
-                    os.fsync(file.fileno())  # else a crash of the host could leave the new name with an empty file
+                    os.fsync(file.fileno())  # otherwise, a crash of the host could leave an empty file
             self.fs.mv(partial, target)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -206,20 +206,20 @@ class Store:
             raise
 
     def write_text(self, path: str, text: str) -> None:
-        """The same with a text, as UTF-8."""
+        """Write a text file in UTF-8, like `write_bytes`."""
         self.write_bytes(path, text.encode())
 
     def delete(self, path: str) -> None:
-        """Remove a file or a folder; nothing, if it is not there."""
+        """Remove a file or a folder, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             self.fs.rm(self.get_localized_path(path), recursive=True)
 
     def is_parquet_dataset(self, path: str) -> bool:
-        """Returns whether a folder has Parquet files."""
+        """Return whether a folder contains Parquet files."""
         return self.exists(path) and any(each.endswith(".parquet") for each in self._files(path))
 
     def get_parquet_dataset(self, path: str) -> Any:
-        """The Parquet files of a folder, as a dataset of pyarrow."""
+        """Return the Parquet files of a folder as a dataset of pyarrow."""
         import pyarrow.dataset
 
         files = sorted(each for each in self._files(path) if each.endswith(".parquet"))
@@ -229,7 +229,7 @@ class Store:
         return list(self.fs.find(self.get_localized_path(path)))
 
     def get_local_output_dir_fn(self, run_id: str) -> Callable[[], contextlib.AbstractContextManager[str]]:
-        """A function that makes a local folder, which is gone after its block, for what callbacks write."""
+        """Return a function that makes a temporary local folder for what callbacks write, as a context."""
 
         @contextlib.contextmanager
         def local_folder() -> Iterator[str]:
@@ -239,7 +239,7 @@ class Store:
         return local_folder
 
     def sync_fn(self, run_id: str) -> Callable[[str], None]:
-        """A function that copies the contents of a local folder into that of a run."""
+        """Return a function that copies the contents of a local folder into that of a run."""
 
         def sync(folder: str) -> None:
             for parent, _, names in os.walk(folder):
@@ -257,34 +257,34 @@ class Store:
 
 
 class FilesystemStore(Store):
-    """A store on any file system of fsspec, by its URL."""
+    """A store on any file system that fsspec supports, given by its URL."""
 
 
 class LocalStore(FilesystemStore):
-    """A store in a folder that the driver and all executors see under the same path."""
+    """A store in a folder that has the same path on the driver and all executors."""
 
     @classmethod
     def matches(cls, path: str) -> bool:
-        """Returns whether a path is local."""
+        """Return whether a path is local."""
         return not _PROTOCOL.match(path) or path.startswith("file://")
 
 
 class S3Store(FilesystemStore):
-    """A store in a bucket of S3 or what speaks its protocol; needs the package s3fs."""
+    """A store in a bucket of S3 or a compatible service. It needs the package s3fs."""
 
     protocol = "s3"
 
     @classmethod
     def matches(cls, path: str) -> bool:
-        """Returns whether a URL is of S3."""
+        """Return whether a URL is one of S3."""
         return re.match(r"s3[an]?://", path) is not None
 
 
 class HDFSStore(Store):
-    """A store in HDFS, by pyarrow and Hadoop's libhdfs.
+    """A store in HDFS, through pyarrow and Hadoop's libhdfs.
 
-    The path is `hdfs://host:port/path`, or one of the default file system. `user`, `kerb_ticket` (the path of Kerberos'
-    cache of tickets) and `extra_conf` (settings of Hadoop) are pyarrow's; for the others see `Store`.
+    The path is `hdfs://host:port/path`, or a path of the default file system. `user`, `kerb_ticket` (path of Kerberos'
+    ticket cache) and `extra_conf` (settings of Hadoop) are passed to pyarrow. For the other arguments see `Store`.
     """
 
     protocol = "hdfs"
@@ -314,15 +314,15 @@ class HDFSStore(Store):
 
     @classmethod
     def matches(cls, path: str) -> bool:
-        """Returns whether a URL is of HDFS."""
+        """Return whether a URL is one of HDFS."""
         return path.startswith("hdfs://")
 
     def get_full_path(self, path: str) -> str:
-        """The path as a URL."""
+        """Return the path as a URL."""
         return path if path.startswith("hdfs://") else f"hdfs://{path}"
 
     def get_localized_path(self, path: str) -> str:
-        """The path without the name node."""
+        """Return the path without the name node."""
         return re.sub("^hdfs://[^/]*", "", path)
 
 
@@ -331,11 +331,11 @@ class DBFSLocalStore(LocalStore):
 
     @classmethod
     def matches(cls, path: str) -> bool:
-        """Returns whether a path is of DBFS: `dbfs:/...`, `/dbfs/...`, or `file:/dbfs/...`."""
+        """Return whether a path is one of DBFS: `dbfs:/...`, `/dbfs/...`, or `file:/dbfs/...`."""
         return re.match(r"(dbfs:/|(file:(//)?)?/dbfs(/|$))", path) is not None
 
     def get_full_path(self, path: str) -> str:
-        """The path below /dbfs. Raises ArgumentError for one that is not of DBFS."""
+        """Return the path below /dbfs. Raises ArgumentError for a path that is not one of DBFS."""
         if not self.matches(path):
             raise farandole.ArgumentError(f"{path!r} is no path of DBFS; begin it with dbfs:/ or /dbfs/.")
         below = re.sub(r"^(dbfs:/+|(file:(//)?)?/dbfs/?)", "", path)

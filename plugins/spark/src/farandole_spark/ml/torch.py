@@ -48,7 +48,7 @@ class TorchArguments(Arguments, total=False):
 
 
 class TorchParams(EstimatorParams):
-    """The parameters of both estimators of PyTorch's modules."""
+    """The parameters of both estimators that train modules of PyTorch."""
 
     input_shapes, setInputShapes, getInputShapes = param(
         "input_shapes", ANY, "the shape of each input's batch, by default [-1, size]"
@@ -59,13 +59,13 @@ class TorchParams(EstimatorParams):
     train_minibatch_fn, setTrainMinibatchFn, getTrainMinibatchFn = param("train_minibatch_fn", ANY, "does a step")
 
     def setParams(self, **values: Any) -> Self:
-        """See the base class. Raises ArgumentError for both a loss and loss constructors."""
+        """See the base class. Raises ArgumentError if both a loss and loss constructors are given."""
         if values.get("loss") is not None and values.get("loss_constructors") is not None:
             raise farandole.ArgumentError("give loss or loss_constructors, not both.")
         return super().setParams(**values)
 
     def get_model_class(self) -> type[TorchModel]:
-        """The class of the transformer, for derived estimators."""
+        """Return the class of the transformer, for derived estimators."""
         return TorchModel
 
     def _get_model_kwargs(
@@ -86,10 +86,10 @@ class TorchParams(EstimatorParams):
 
 
 class TorchEstimator(TorchParams, FrameworkEstimator):
-    """Trains a PyTorch model on several ranks. `explainParams()` tells the parameters.
+    """Trains a PyTorch model on several ranks. `explainParams()` describes the parameters.
 
     Features, labels and weights reach the model as floats of its own type. As in Horovod, the learning rates are
-    multiplied by the number of ranks while the model trains.
+    multiplied by the number of ranks during the training.
 
     `train_minibatch_fn` is called with `model, optimizer, transform_outputs, loss_fn, inputs, labels, sample_weights,
     backward_passes_per_step, batch_idx`.
@@ -102,7 +102,7 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
         self.setParams(**arguments)
 
     def check_model(self, columns: Mapping[str, Column]) -> None:
-        """Compare the columns with `input_shapes`. Raises ArgumentError where they differ."""
+        """Compare the columns with `input_shapes`. Raises ArgumentError if they do not fit."""
         check_optimizer(self)
         if shapes := self.getInputShapes():
             check_shapes(columns, self.getFeatureCols(), shapes, "input")
@@ -129,7 +129,7 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
         return next(each for each in found if each is not None)
 
     def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> TorchModel:
-        """The transformer."""
+        """Return the transformer with the trained model."""
         state = torch.load(io.BytesIO(trained.model), map_location="cpu", weights_only=True)
         model, optimizer = copy.deepcopy((self.getModel(), self.getOptimizer()))
         model.load_state_dict(state["model"])
@@ -140,8 +140,8 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
 class TorchModel(TrainedModel):
     """A trained PyTorch model; `transform` adds `<label>__output` for each label.
 
-    A prediction of one number for a scalar label has that label's type; others are vectors. The history is a dict for
-    each epoch, with `epoch`, `train` and `validation`. The optimizer has its state after the training.
+    A prediction of one number for a scalar label has the label's type; other predictions are vectors. The history has a
+    dict for each epoch, with `epoch`, `train` and `validation`. The optimizer has its state after the training.
     """
 
     optimizer, setOptimizer, getOptimizer = param("optimizer", ANY, "the optimizer, with its state after the training")
@@ -172,7 +172,7 @@ class TorchModel(TrainedModel):
         return self.getInputShapes() or [[-1, columns[name].size] for name in self.getFeatureColumns()]
 
     def output_sizes(self) -> list[int]:
-        """Numbers in a row of each output, from a call of the model with zeros."""
+        """Return how many numbers a row of each output has, from a call of the model with zeros."""
         zeros = [torch.zeros([2 if each == -1 else each for each in shape]).numpy() for shape in self._shapes()]
         make, args = self.prediction()
         return [int(each[0].size) for each in make(*args)(zeros)]
@@ -182,7 +182,7 @@ class TorchModel(TrainedModel):
         return predictor, (self._copy_on_cpu(), self._shapes())
 
     def get_prediction_fn(self) -> Callable[[torch.nn.Module, Any], Any]:
-        """A function of model and Row that returns the outputs. `transform` calls that of a derived class."""
+        """Return a function of model and Row that returns the outputs. `transform` uses that of a derived class."""
         names, shapes = self.getFeatureColumns(), self._shapes()
         return lambda model, row: predictor(model, shapes)([np.asarray([row[name]]) for name in names])
 
@@ -197,7 +197,7 @@ class TorchModel(TrainedModel):
 
 
 def check_optimizer(estimator: TorchParams) -> None:
-    """Raises ArgumentError for an optimizer that is none of PyTorch, or that has other parameters than the model."""
+    """Raise ArgumentError if the optimizer is not one of PyTorch, or has other parameters than the model."""
     if not isinstance(estimator.getOptimizer(), torch.optim.Optimizer):
         raise farandole.ArgumentError("give an optimizer of torch.optim, made with the model's parameters.")
     own = {id(each) for each in estimator.getModel().parameters()}
@@ -206,7 +206,7 @@ def check_optimizer(estimator: TorchParams) -> None:
 
 
 def losses_of(estimator: TorchParams) -> tuple[Losses, list[Any]]:
-    """The losses with their weights, and functions that make them. Raises ArgumentError where they are not as many."""
+    """Return the losses with their weights, and the loss constructors. Raises ArgumentError for a wrong number."""
     labels = len(estimator.getLabelCols())
     losses, made = _listed(estimator.getLoss(), labels), _listed(estimator.getLossConstructors(), labels)
     weights = list(estimator.getLossWeights() or [1.0] * labels)
@@ -216,21 +216,21 @@ def losses_of(estimator: TorchParams) -> tuple[Losses, list[Any]]:
 
 
 def _listed(value: Any, count: int) -> list[Any]:
-    """A value, or one for each label, as a list."""
+    """Return a list with a value for each label."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value] * count
 
 
 def places_of(training: Training, input_shapes: Sequence[Sequence[int]] | None) -> Places:
-    """The columns in the order of the model; an input without a shape has that of its column."""
+    """Return the columns in the order of the model. An input without a shape gets that of its column."""
     sizes = {column.name: column.size for column in training.train.columns}
     shapes = input_shapes or [[-1, sizes[name]] for name in training.features]
     return Places(training.features, training.labels, training.weight, shapes)
 
 
 def predictor(model: torch.nn.Module, shapes: Sequence[Sequence[int]]) -> Predict:
-    """A function of arrays that calls the model with floats of its own type."""
+    """Return a function of arrays that calls the model with floats of its own type."""
     dtype = float_type_of(model)
 
     def predict(features: Sequence[Any]) -> list[Any]:
@@ -243,7 +243,7 @@ def predictor(model: torch.nn.Module, shapes: Sequence[Sequence[int]]) -> Predic
 
 
 def predictor_of_rows(model: torch.nn.Module, function: Callable[[torch.nn.Module, Any], Any]) -> PredictRow:
-    """A function of a Row that calls the model by a function of the user's."""
+    """Return a function of a Row that calls the model through the user's function."""
 
     def predict(row: Any) -> list[Any]:
         with torch.no_grad():
