@@ -179,7 +179,7 @@ class Batches:
     @property
     def loop(self) -> Loop:
         """Return the current loop, or begin one."""
-        return self.begin() if self._loop is None else self._loop  # a loop without batches is false
+        return self.begin() if self._loop is None else self._loop  # a loop without batches is falsy
 
     def state_dict(self) -> dict[str, Any]:
         """Return the pass, its progress, and what must be the same on all ranks."""
@@ -242,7 +242,7 @@ def _difference(state: dict[str, Any], length: int, checksum: int) -> str:
             f"the data have {length} samples, but had {state['length']} when their state was saved: use the same data "
             "on all ranks, and when the job starts again"
         )
-    if state.get("order") != checksum:  # as where it is the state of an ElasticSampler
+    if state.get("order") != checksum:  # for example, in the state of an ElasticSampler
         return (
             "the samples are in another order than when their state was saved: give all ranks the same seed, and "
             "samplers whose order depends on set_epoch(epoch) alone"

@@ -35,7 +35,7 @@ class Copy:
     """A complete copy of a state."""
 
     commits: int
-    data: memoryview  # with its head
+    data: memoryview  # including the head
 
     @property
     def content(self) -> memoryview:
@@ -89,7 +89,7 @@ class CommitFolder:
         self._check_owner(self.path.stat(), self.path)
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise PermissionError(f"{self.path} cannot be written to")
-        for each in self.path.glob("run-*.part"):  # of a rank that was killed while it wrote
+        for each in self.path.glob("run-*.part"):  # left by a rank that was killed while writing
             each.unlink()
 
     def write(self, run: int, commits: int, pieces: Sequence[Piece]) -> None:
@@ -100,7 +100,7 @@ class CommitFolder:
         file = self._file(run)
         if self._commits_in(file) > commits:
             raise FileExistsError(f"{file} has a later commit; give each job a folder of its own")
-        descriptor, name = tempfile.mkstemp(".part", f"run-{run}.", self.path)  # of this user alone
+        descriptor, name = tempfile.mkstemp(".part", f"run-{run}.", self.path)  # readable only by this user
         partial = Path(name)
         try:
             with open(descriptor, "wb", buffering=0) as written:

@@ -69,9 +69,9 @@ class CommitWriter:
             try:
                 self.destination.write(run, commits, pieces)
                 self._reported = ""
-            except Exception as error:  # whatever it is, the next commit is tried again
+            except Exception as error:  # after any error, the next commit is tried again
                 self._report(commits, error)
-            del pieces  # not until the next commit
+            del pieces  # free the memory before the next commit
 
     def _report(self, commits: int, error: Exception) -> None:
         why = (isinstance(error, OSError) and error.strerror) or str(error)

@@ -46,7 +46,7 @@ def offer(state: State) -> None:
 
 
 def runs() -> int:
-    """The number of calls of elastic.run in this process."""
+    """Return the number of calls of `elastic.run` in this process."""
     return _runs
 
 
@@ -82,7 +82,7 @@ def take_back(state: State, is_newcomer: bool = False) -> bool:
         install(CommitWriter(CommitFolder(Path(folder))))
     if _installed:
         state._check_copies()
-    if is_newcomer:  # the others have taken it back
+    if is_newcomer:  # the others have loaded it
         return False
     _check_agreement()
     return bool(_installed) and by_root("elastic.run", lambda: _load(_installed[0], state), 0)

@@ -15,7 +15,7 @@ class Lease:
     """A member's connection to the launcher, which lasts as long as the process."""
 
     def __init__(self, name: str, me: Member, members: dict[int, Member]) -> None:
-        """Raises OSError if the launcher cannot be reached at this abstract name.
+        """Connect to the launcher at an abstract name. Raises OSError if it cannot be reached.
 
         `members` are those of the epoch; `next_epoch` adds to them.
         """
@@ -31,7 +31,7 @@ class Lease:
 
     def pause(self) -> None:
         """Tell the launcher that for now this rank cannot go on if another one is lost."""
-        with suppress(MembershipError):  # it has ended, and so do we
+        with suppress(MembershipError):  # the launcher has ended, so this rank will end, too
             self._tell({"kind": "pause"})
 
     def next_epoch(self, report: Report) -> Epoch:

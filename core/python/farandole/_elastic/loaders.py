@@ -22,7 +22,7 @@ class ElasticLoader:
 
     @property
     def processed_num(self) -> int:
-        """Samples of this pass that are done, by all ranks together."""
+        """Samples of this pass that all ranks together have done."""
         return self._batches.processed_num
 
     @property

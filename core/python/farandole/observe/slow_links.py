@@ -53,7 +53,7 @@ class _History:
         self.links.append(link)
 
     def last(self) -> tuple[float, float] | None:
-        """The rate and the share of the last window."""
+        """Return the rate and the share of the last window, or None."""
         now_s = self.times[-1]
         index = bisect_right(self.times, now_s - _WINDOW_S) - 1
         if index < 0:

@@ -13,7 +13,7 @@ from farandole.observe.doctor.finding import Finding, fail, ok, warn
 
 GROUP = "farandole.plugins"
 
-# import -> the distributions that bring it
+# import name -> the distributions that provide it
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "torch": ("torch",),
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly", "tensorflow-intel", "tensorflow-rocm"),

@@ -13,7 +13,7 @@ CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _Value = int | float | None
 _MOST_LINKS = 16  # of a rank: those that have sent the most
 
-# name behind farandole_ -> type, unit, help
+# name after farandole_ -> type, unit, help
 _FAMILIES = {
     "job_ranks": ("gauge", "", "Ranks of the job."),
     "operations": ("counter", "", "Operations that the rank has begun."),
@@ -27,7 +27,7 @@ _FAMILIES = {
     "resident_memory_bytes": ("gauge", "bytes", "Memory that the process holds."),
     "up": ("gauge", "", "1 while the rank takes part in the job."),
 }
-# Of each rank of another host to which the rank has sent data over TCP.
+# For each rank of another host to which the rank has sent data over TCP.
 _OF_LINKS = {
     "link_sent_bytes": ("counter", "bytes", "Bytes sent to the peer, which it has acknowledged."),
     "link_received_bytes": ("counter", "bytes", "Bytes received from the peer."),

@@ -1,6 +1,6 @@
 """`farandole report`: one page about a run from its timeline.
 
-trace reads events, analysis judges, and page makes the HTML; they are pure.
+trace reads events, analysis draws conclusions, and page makes the HTML. All three are pure.
 """
 
 from __future__ import annotations

@@ -40,11 +40,11 @@ class ModelParams(HasOutputCols, Params):  # type: ignore[misc]  # PySpark is no
         return set_params(self, outputCols=value)
 
     def columns_by_name(self) -> Mapping[str, Column]:
-        """The columns of the training data."""
+        """Return the columns of the training data by name."""
         return self.getOrDefault(self._metadata) or {}
 
     def getOutputCols(self) -> list[str]:
-        """The names of the columns of predictions."""
+        """Return the names of the columns of predictions."""
         if self.isDefined(self.outputCols):
             return super().getOutputCols()  # type: ignore[no-any-return]
         return [f"{name}__output" for name in self.getLabelColumns()]

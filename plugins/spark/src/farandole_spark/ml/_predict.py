@@ -3,7 +3,7 @@
 The model is sent as bytes in the closure of a pandas function. Spark calls the function only with the feature columns,
 so all other columns of the DataFrame stay as they are, whatever their types. A model that predicts row by row gets all
 columns.
-"""  # without `annotations` of the future: Spark reads those of `predict`
+"""  # no `from __future__ import annotations`, because Spark reads the annotations of `predict`
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -65,7 +65,7 @@ def with_predictions(
 
 
 def _with_nan(value: Any) -> Any:
-    """A prediction of NaN, which comes back from pandas as a null."""
+    """Turn nulls back into NaN: pandas returns a prediction of NaN as a null."""
     from pyspark.sql import functions
 
     return functions.coalesce(value, functions.lit(float("nan")))

@@ -37,7 +37,7 @@ class Backend:
         raise NotImplementedError
 
     def num_processes(self) -> int:
-        """The number of ranks."""
+        """Return the number of ranks."""
         raise NotImplementedError
 
 
@@ -95,7 +95,7 @@ class LocalBackend(Backend):
         return farandole.run(_call_with, arguments, np=self._num_proc, **self._options)
 
     def num_processes(self) -> int:
-        """The number of ranks."""
+        """Return the number of ranks."""
         return self._num_proc
 
 
