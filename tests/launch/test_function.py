@@ -313,7 +313,7 @@ def test_a_result_that_cannot_be_pickled_is_named() -> None:
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=re.escape(words)):
         farandole.run(print, **options)
-    with pytest.raises(TypeError, match="wants a function, not a NoneType"):
+    with pytest.raises(TypeError, match="wants a function, not NoneType"):
         farandole.run(print("called already"))  # type: ignore[func-returns-value, arg-type]
 
 

@@ -151,7 +151,7 @@ def test_fit_takes_one_pass_at_a_time(alone):
         model.fit(made.batches(), epochs=2, callbacks=[update], verbose=0)
     model.fit(made.batches(), callbacks=[update], verbose=0)
     assert (made.epoch, made.processed_num) == (1, len(x))
-    with pytest.raises(TypeError, match=r"^UpdateDataCallback takes a Dataset of hvd.elastic, not a list"):
+    with pytest.raises(TypeError, match=r"^UpdateDataCallback takes a Dataset of hvd.elastic, not list"):
         khvd.elastic.UpdateDataCallback([])
 
 

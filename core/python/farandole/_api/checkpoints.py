@@ -108,7 +108,7 @@ def _write(target: Path, save: Callable[[str], object]) -> None:
 
     if not callable(save):
         raise ArgumentTypeError(
-            f"save_checkpoint takes a function that writes to a path, not a {type(save).__name__}: give it, say, "
+            f"save_checkpoint takes a function that writes to a path, not {type(save).__name__}: give it, say, "
             "lambda path: torch.save(state, path)"
         )
     if not target.name:

@@ -27,7 +27,7 @@ def count_of_ranks(np: SupportsIndex) -> int:
 def check_call(fn: object, args: object, kwargs: object, caller: str = "farandole.run") -> None:
     """Raises ArgumentTypeError. A text would be taken for its letters. `caller`: the function that the user called."""
     if not callable(fn):
-        raise ArgumentTypeError(f"{caller} wants a function, not a {type(fn).__name__}; pass it without calling it.")
+        raise ArgumentTypeError(f"{caller} wants a function, not {type(fn).__name__}; pass it without calling it.")
     if isinstance(args, str | bytes) or not isinstance(args, Iterable):
         raise ArgumentTypeError(f"{caller} wants arguments as a tuple, not args={args!r:.60}; write args=(1,).")
     if kwargs is not None and not isinstance(kwargs, Mapping):

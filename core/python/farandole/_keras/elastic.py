@@ -212,7 +212,7 @@ class UpdateData(Checked):
     def __init__(self, data: Any) -> None:
         """Record the batches of `data`, whose `batches()` are given to `fit`. Raises TypeError for other data."""
         if not hasattr(data, "record"):
-            raise ArgumentTypeError(f"UpdateDataCallback takes a Dataset of hvd.elastic, not a {type(data).__name__}")
+            raise ArgumentTypeError(f"UpdateDataCallback takes a Dataset of hvd.elastic, not {type(data).__name__}")
         super().__init__()
         self._data, self._epochs = data, 0
 
