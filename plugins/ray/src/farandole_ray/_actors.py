@@ -7,7 +7,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,11 +152,17 @@ class Group:
 
     def close(self) -> None:
         """Give everything back to Ray."""
-        for started in self.actors:
-            ray.kill(started.actor)
-        if self._own is not None:
+        end_actors(self.actors)
+        if self._own is not None and ray.is_initialized():
             remove_placement_group(self._own)
-            self._own = None
+        self._own = None
+
+
+def end_actors(actors: Iterable[StartedActor]) -> None:
+    """Kill them. A program that has called ray.shutdown() has none left, and ray.kill would start another Ray."""
+    if ray.is_initialized():
+        for started in actors:
+            ray.kill(started.actor)
 
 
 class Pool:
@@ -181,11 +187,10 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._thread.join()
-        for started in (*self._actors, *self._leaving):
-            ray.kill(started.actor)
+        end_actors([*self._actors, *self._leaving])
 
     def _follow(self) -> None:
-        while not self._ending.wait(_LOOK_S):
+        while not self._ending.wait(_LOOK_S) and ray.is_initialized():
             try:
                 self._look()
             except Exception as error:  # whatever it is: the job grows again once Ray answers
@@ -217,4 +222,4 @@ class Pool:
         if why := _refusal(started.life):
             self._tell(f"{why} The job goes on without it.")
             self._ask_at = time.monotonic() + _AGAIN_S
-        ray.kill(started.actor)
+        end_actors([started])

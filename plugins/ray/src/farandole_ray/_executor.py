@@ -231,9 +231,10 @@ class RayExecutor:
     def shutdown(self) -> None:
         """End the ranks, and give Ray back what they had."""
         if self._job is not None:
-            for started in dict.fromkeys(self._where):
-                started.actor.end.remote()
-            self._job.ended.wait(_GRACE_S)
+            if ray.is_initialized():
+                for started in dict.fromkeys(self._where):
+                    started.actor.end.remote()
+                self._job.ended.wait(_GRACE_S)
             self._job.end()
         if self._open is not None:
             self._open.close()
@@ -334,7 +335,7 @@ def _server() -> TaskServer:
 def _checked(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:
     for each in callbacks or ():
         if not callable(each):
-            raise ArgumentTypeError(f"RayExecutor: callbacks must be functions, not a {type(each).__name__}.")
+            raise ArgumentTypeError(f"RayExecutor: callbacks must be functions, not {type(each).__name__}.")
     return callbacks or ()
 
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import ray
@@ -83,7 +84,7 @@ with nodes(2):
     assert ray.get(executor.run_remote(place, kwargs={"base": 20})) == [(20, 2, 0, 0), (21, 2, 0, 1)]
     heard = []
     assert executor.run(logs, callbacks=[heard.append]) == [0, 1] and steps_of(heard) == [[0, 1, 2]] * 2, heard
-    within(10, TypeError, lambda: executor.run(logs, callbacks=[3]), "callbacks are functions", "int")
+    within(10, TypeError, lambda: executor.run(logs, callbacks=[3]), "callbacks must be functions, not int")
     lock = threading.Lock()
     within(10, TypeError, lambda: executor.run(lambda: lock), "its global variable 'lock'", "RayExecutor cannot send")
     error = within(10, KeyError, lambda: executor.run(fail), "of rank one")
@@ -131,3 +132,23 @@ with nodes(2):
     assert ray.util.placement_group_table() and all(
         each["state"] == "REMOVED" for each in ray.util.placement_group_table().values()
     )
+
+    executor, elastic, errors = RayExecutor(num_workers=1), RayExecutor(min_workers=1, max_workers=1), []
+    executor.start()
+    elastic.start()
+    STARTED = Path("started").absolute()
+
+    def run_elastic():
+        with pytest.raises(FarandoleError) as caught:
+            elastic.run(lambda: (STARTED.touch(), time.sleep(60)))
+        errors.append(str(caught.value))
+
+    thread = threading.Thread(target=run_elastic)
+    thread.start()
+    while not STARTED.exists():
+        time.sleep(0.05)
+    ray.shutdown()
+    executor.shutdown()
+    thread.join(30)
+    assert "was lost first" in errors[0], errors
+    assert not ray.is_initialized()  # giving actors back has not started another Ray
