@@ -2,7 +2,7 @@
 
 In their processes, `init()` must not silently make worlds of one rank: every rank would train alone and overwrite the
 others' files. A count above one, or the number of a process that is not the first, proves that there are others. The
-number of the first process alone may also mean a single process, so it only causes a warning. Pure.
+number of the first process alone may also mean work that is not shared, so it only causes a warning. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Uses of private names of PySpark, checked on PySpark 3.5 to 4.3. Without the first, slots are not counted.
+"""Uses of private names of PySpark. Checked on PySpark 3.5 to 4.3. Without the first, slots are not counted.
 
 | name | what for | where |
 |---|---|---|
