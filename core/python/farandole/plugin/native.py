@@ -11,8 +11,8 @@ from farandole._start.communicators import Communicator
 from farandole._start.environment import environment_default
 
 __all__ = [
-    "ERROR_TYPES",
     "Communicator",
+    "ERROR_TYPES",
     "ProcessSets",
     "api_address",
     "await_earlier",
