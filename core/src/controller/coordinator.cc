@@ -79,7 +79,10 @@ bool Coordinator::OnDescribe(int from, Description description, std::vector<Outg
   const bool refuses = !description.refusal.empty();
   const auto key = KeyOf(description);
   auto [place, end] = incomplete_.equal_range(key);
-  while (place != end && place->second.count(from) > 0) ++place;
+  for (; place != end && place->second.count(from) > 0; ++place) {
+    const bool is_repeated = refuses && description.IsByMembers() && FirstOfWaiting(place->second) == nullptr;
+    if (is_repeated) return true;  // a rank may try a removal again and again before another member comes to it
+  }
   if (place == end) place = incomplete_.emplace(key, DescriptionsByRank());
   place->second[from] = std::move(description);
   // The members of this description alone are looked at first, since a look at all descriptions takes longer.
@@ -98,15 +101,17 @@ std::set<int> Coordinator::MembersOfChanged(const Signature& signature) const {
   return set ? std::set<int>(set->ranks.begin(), set->ranks.end()) : std::set<int>();
 }
 
-// Returns the ranks that must describe the operation, unless they have joined. If members alone change a set, and
-// disagree about it, these are all that any of them takes for a member, so that each of them gets the error.
+// Returns the ranks that must describe the operation, unless they have joined. If members alone change a set, or refuse
+// to, and disagree about it, these are all that any of them takes for a member, so that each of them gets the error.
 std::vector<int> Coordinator::CallersOf(const Incomplete::value_type& entry) const {
   std::set<int> callers;
   for (const auto& [rank, description] : entry.second) {
-    if (!description.refusal.empty()) continue;
-    if (!description.IsByMembers()) return sets_.Find(entry.first.first)->ranks;
-    callers.merge(MembersOfChanged(description.signature));
-    callers.insert(rank);
+    if (description.IsByMembers()) {
+      callers.merge(MembersOfChanged(description.signature));
+      callers.insert(rank);
+    } else if (description.refusal.empty()) {
+      return sets_.Find(entry.first.first)->ranks;
+    }
   }
   if (callers.empty()) return sets_.Find(entry.first.first)->ranks;
   return {callers.begin(), callers.end()};

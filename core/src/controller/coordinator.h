@@ -44,6 +44,8 @@ class Coordinator {
   // operation, when its node has not completed it, or when it has not joined.
   std::vector<Absence> Absences() const;
 
+  size_t incomplete() const { return incomplete_.size(); }  // operations that not all of their ranks have described
+
  private:
   // They return false for a message that no rank of this job sends.
   bool Read(int from, const Bytes& message, std::vector<Outgoing>* out);

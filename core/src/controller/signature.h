@@ -83,7 +83,8 @@ struct Description {
   std::string site;             // where the user's script called, "train.py:12"; "" when not known. For messages only
   bool awaited = false;         // the caller waits for it next, and probably for each of its name
   // Why the rank cannot make the call; "" when it can. A refusal is matched like a call: the others' call fails, and
-  // the next ones match again. The refusing rank has nothing in flight, and knows no more of the call than its set.
+  // the next ones match again. The refusing rank has nothing in flight, and knows no more of the call than its set,
+  // except where a member refuses the removal of a set: that is a whole description.
   std::string refusal;
   uint32_t replaces = 0;  // the serial of the assignment that this rank gives up with its description; 0: of none
 

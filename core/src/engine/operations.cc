@@ -197,7 +197,11 @@ Status Operations::EnterLocked(const OperationPtr& operation, bool polling, Outc
     if (operation->named()) FRD_RETURN_IF_ERROR(negotiation.CanBegin(set));  // this rank has no part in it, or no more
     Status possible = CanRemove(set);
     if (!possible.ok()) {
-      Refuse(operation->set(), operation->request.name, std::string(operation->site()), possible.message());
+      if (operation->named()) {
+        RefuseRemoval(*operation, possible.message());
+      } else {
+        Refuse(operation->set(), "", std::string(operation->site()), possible.message());
+      }
       outcome->wakes_driver = true;
       return possible;
     }
@@ -358,6 +362,13 @@ void Operations::Refuse(int set, const std::string& name, const std::string& sit
   const bool named = !name.empty();
   const int64_t number = named ? -1 : naming.NextNumber(set);
   if (negotiation.Refuse(RefusalOf(set, name, number, site, why)) && !named) naming.TakeNumber(set);
+}
+
+// The refusal says which set it is about, so that rank 0 waits for the members of that set only.
+void Operations::RefuseRemoval(const Operation& operation, const std::string& why) {
+  Description refusal = operation.Describe();
+  refusal.refusal = why;
+  negotiation.Refuse(std::move(refusal));
 }
 
 const char* CauseOf(const std::exception& thrown) {

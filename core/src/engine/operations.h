@@ -119,6 +119,7 @@ struct Operations {
 
   // Fails a call that this rank cannot make, see Engine::Refuse. Under the lock; the caller wakes the driver.
   void Refuse(int set, const std::string& name, const std::string& site, const std::string& why);
+  void RefuseRemoval(const Operation& operation, const std::string& why);  // by the members of the set alone
 
   // Notes that an operation of this rank fails, or is refused, because of a lost rank. Under the lock.
   void RecordLostRank();
