@@ -8,7 +8,8 @@
 namespace farandole {
 // ---- process sets
 
-NameTable::NameTable(const NodeMembers& node) : rank_(node.rank()), sets_(node.world(), node.rank()) {
+NameTable::NameTable(const NodeMembers& node)
+    : rank_(node.rank()), sets_(node.world(), node.rank()), outside_(sets_.Find(0)) {
   everybody_ = (by_set_[0] = std::make_unique<SetNames>(sets_.Find(0))).get();
 }
 

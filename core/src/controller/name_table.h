@@ -113,9 +113,10 @@ class NameTable {
     const auto found = by_set_.find(set);
     return found == by_set_.end() ? nullptr : found->second.get();
   }
-  Status CanRemove(int set) const;        // kInvalid: it has operations in flight here
-  void Close(const Signature& removal);   // this rank submits the removal
-  void Reopen(const Signature& removal);  // rank 0 has refused the removal
+  SetNames* outside() { return &outside_; }  // of changes of sets by their members, this rank not among them
+  Status CanRemove(int set) const;           // kInvalid: it has operations in flight here
+  void Close(const Signature& removal);      // this rank submits the removal
+  void Reopen(const Signature& removal);     // rank 0 has refused the removal
   // Adds or removes the set, as the log says. *new_set: the id of an added one. Returns false for an impossible change.
   bool ChangeSets(const Signature& change, int* new_set);
 
@@ -153,6 +154,7 @@ class NameTable {
   ProcessSets sets_;
   std::map<int, std::unique_ptr<SetNames>> by_set_;
   SetNames* everybody_;  // the names of set 0
+  SetNames outside_;
   std::array<Id, kMaxIds> ids_;
 };
 

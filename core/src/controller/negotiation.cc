@@ -260,7 +260,7 @@ Negotiation::Reading Negotiation::OnAssign(const Assignment& assignment, Negotia
   const bool is_in_use = names_.at(assignment.id) != nullptr || (leader_.is_leader() && leader_.Tracks(assignment.id));
   if (is_in_use || (!is_member && !leader_.is_leader())) return Reading::kImpossible;
   if (is_invited) name = BeginInvited(names, description, events);
-  if (is_outside) name = AddOutside(names, assignment);
+  if (is_outside) name = AddOutside(assignment);
   names_.Assign(is_member ? name : nullptr, assignment.id, *properties, names->set);
   last_serial_ = std::max(last_serial_, assignment.serial);
   if (leader_.is_leader()) leader_.Track(assignment.id);
@@ -281,9 +281,9 @@ Name* Negotiation::BeginInvited(SetNames* names, const Description& description,
   return name;
 }
 
-// The name is that of no call, since several sets may change under one name at a time.
-Name* Negotiation::AddOutside(SetNames* names, const Assignment& assignment) {
-  Name* const name = names_.FindOrAdd(names, "#outside." + std::to_string(assignment.id));
+// Several sets may change under one name at a time, and users may choose any name, so these have a table of their own.
+Name* Negotiation::AddOutside(const Assignment& assignment) {
+  Name* const name = names_.FindOrAdd(names_.outside(), std::to_string(assignment.id));
   name->description = assignment.description;
   name->outside = true;
   return name;

@@ -168,7 +168,7 @@ class Negotiation {
   Reading OnAssign(const Assignment& assignment, NegotiationEvents* events);
   bool IsOutsideOf(const Description& description) const;
   Name* BeginInvited(SetNames* names, const Description& description, NegotiationEvents* events);
-  Name* AddOutside(SetNames* names, const Assignment& assignment);
+  Name* AddOutside(const Assignment& assignment);
   std::map<int, uint64_t> OthersAt(const Name& name) const;
   bool OnError(const Error& error, NegotiationEvents* events);
   bool OnJoinEnd(Join result);

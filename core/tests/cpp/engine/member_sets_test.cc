@@ -80,6 +80,27 @@ TEST_P(MemberSetsTest, OnlyMembersChangeThemAndNotWhileTheyAreInUse) {
   });
 }
 
+// The first change gets an id that these names have, too.
+TEST_P(MemberSetsTest, ARankOutsideMayUseAnyName) {
+  RunRanks(GetParam(), [&](Engine& engine) {
+    const auto sum = [&engine](int number) {
+      std::vector<float> ones(30'000, 1);  // through the log, as the change
+      const Request request = Make(OpKind::kAllreduce, {TensorOf(ones, &ones)}, "#outside." + std::to_string(number));
+      const Status status = SubmitAndWait(engine, request);
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(ones[0], engine.size());
+    };
+    constexpr int kFirst = 20, kLast = 49;
+    for (int round = 0; round < 2; ++round) {
+      for (int i = kFirst; i <= kLast; ++i) sum(i);
+      OperationPtr added;
+      const Request add = ChangeByMembers(OpKind::kAddProcessSet, {0, 1}, "pair");
+      ASSERT_TRUE(engine.rank() > 1 || SubmitAndWait(engine, add, &added).ok());
+      for (int i = kFirst; i <= kLast; ++i) sum(i);
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Nodes, MemberSetsTest,
                          testing::Values(std::vector<int>{3}, std::vector<int>{2, 1}, std::vector<int>{1, 1, 1}));
 
