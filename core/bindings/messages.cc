@@ -53,7 +53,7 @@ struct PyTransfer {
 };
 
 bool IsDone(const PyTransfer& self) {
-  return self.transfer->done || (CheckNotForked().ok() && self.engine->Poll(self.transfer));
+  return CheckNotForked().ok() ? self.engine->Poll(self.transfer) : self.transfer->done.load();
 }
 
 void AwaitTransfer(PyTransfer* self, std::optional<double> timeout_s) {

@@ -344,10 +344,11 @@ int32_t BeginTransfer(const frd_message& message, bool sends, frd_transfer** res
 int32_t EndOfTransfer(const frd_transfer& handle, int64_t limit_ms) {
   return Guard([&] {
     const TransferPtr& transfer = handle.transfer;
-    if (!transfer->done) {
-      if (const Status usable = CheckNotForked(); !usable.ok()) return Report(usable);
+    if (const Status usable = CheckNotForked(); usable.ok()) {
       const bool done = limit_ms == 0 ? handle.engine->Poll(transfer) : handle.engine->Wait(transfer, limit_ms);
       if (!done) return FRD_IN_PROGRESS;
+    } else if (!transfer->done) {
+      return Report(usable);
     }
     return Report(transfer->status);
   });

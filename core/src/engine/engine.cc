@@ -327,14 +327,23 @@ Status Engine::Begin(const TransferPtr& transfer) noexcept {
   }
 }
 
-// A rank that fails because another is lost is not blamed for it.
-bool Engine::Wait(const TransferPtr& transfer, int64_t limit_ms) {
-  if (!messenger_->Wait(transfer, limit_ms)) return false;
-  if (operations_ && transfer->status.code() == Code::kPeerLost) {
-    std::lock_guard<std::mutex> lock(operations_->mutex);
-    if (operations_->is_broken) operations_->RecordLostRank();
-  }
+bool Engine::Poll(const TransferPtr& transfer) {
+  if (!messenger_->Poll(transfer)) return false;
+  NoteEnd(*transfer);
   return true;
+}
+
+bool Engine::Wait(const TransferPtr& transfer, int64_t limit_ms) {
+  if (!transfer->done && !messenger_->Wait(transfer, limit_ms)) return false;
+  NoteEnd(*transfer);
+  return true;
+}
+
+// A rank that fails because another is lost is not blamed for it.
+void Engine::NoteEnd(const Transfer& transfer) {
+  if (!operations_ || transfer.status.code() != Code::kPeerLost) return;
+  std::lock_guard<std::mutex> lock(operations_->mutex);
+  if (operations_->is_broken) operations_->RecordLostRank();
 }
 
 void Engine::GiveUp(const TransferPtr& transfer) {

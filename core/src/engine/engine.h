@@ -83,8 +83,8 @@ class Engine {
 
   // Begins a transfer within a process set, its context. Never waits. Throws nothing. An error: nothing has begun.
   Status Begin(const TransferPtr& transfer) noexcept;
-  bool Poll(const TransferPtr& transfer) { return messenger_->Poll(transfer); }
-  // Returns whether it is done.
+  // Both return whether it is done. Call one of them also for a transfer that has ended meanwhile.
+  bool Poll(const TransferPtr& transfer);
   bool Wait(const TransferPtr& transfer, int64_t limit_ms);
   // Ends a transfer that is not done, since the caller has waited long enough. Its memory is not touched any more.
   void GiveUp(const TransferPtr& transfer);
@@ -148,6 +148,7 @@ class Engine {
   Status FindDevice(Operation* operation);
   ProcessSetPtr FindSet(int id);
   Status FindMembers(Transfer* transfer);
+  void NoteEnd(const Transfer& transfer);
 
   int rank_ = 0;
   int size_ = 1;
