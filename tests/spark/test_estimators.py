@@ -22,6 +22,8 @@ from farandole_spark.ml.torch import TorchEstimator, TorchModel
 from test_classic import TOLD_SECONDS, AtLine, executors
 from torch.nn import functional
 
+pytestmark = pytest.mark.timeout(600)
+
 
 def estimator(folder: Path, **other: Any) -> TorchEstimator:
     torch.manual_seed(3)
