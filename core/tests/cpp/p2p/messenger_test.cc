@@ -45,7 +45,8 @@ std::vector<int32_t> Numbers(size_t count, int first) {
 }
 
 // In elements: nothing, on credit, the largest on credit, the smallest beyond, several system calls.
-const std::vector<size_t> kSizes{0, 1, 300, Link::kEagerBytes / 4, Link::kEagerBytes / 4 + 1, 300'000, 2'000'000};
+const std::vector<size_t> kMessageSizes{0,       1,        300, Link::kEagerBytes / 4, Link::kEagerBytes / 4 + 1,
+                                        300'000, 2'000'000};
 
 class MessengerTest : public testing::TestWithParam<std::vector<int>> {};
 
@@ -54,13 +55,13 @@ TEST_P(MessengerTest, MessagesOfAllSizesArriveInTheirOrderInBothDirections) {
     for (int round = 0; round < 3; ++round) {
       std::vector<TransferPtr> transfers;
       std::deque<std::vector<int32_t>> sent, received;
-      for (const size_t count : kSizes) {
+      for (const size_t count : kMessageSizes) {
         for (int peer = 0; peer < size; ++peer) {
           sent.push_back(Numbers(count, 1000 * rank + round));
           transfers.push_back(Send(&messenger, peer, &sent.back()));
         }
       }
-      for (const size_t count : kSizes) {
+      for (const size_t count : kMessageSizes) {
         for (int peer = 0; peer < size; ++peer) {
           received.emplace_back(count);
           transfers.push_back(Receive(&messenger, peer, &received.back()));
@@ -68,7 +69,7 @@ TEST_P(MessengerTest, MessagesOfAllSizesArriveInTheirOrderInBothDirections) {
       }
       for (const TransferPtr& each : transfers) EXPECT_EQ(Wait(&messenger, each).message(), "");
       size_t next = 0;
-      for (const size_t count : kSizes) {
+      for (const size_t count : kMessageSizes) {
         for (int peer = 0; peer < size; ++peer) EXPECT_EQ(received[next++], Numbers(count, 1000 * peer + round));
       }
     }
@@ -382,7 +383,7 @@ TEST(MessengerEndTest, AWaitEndsWithTheShutdownInAnotherThread) {
 
 TEST(MessengerSelfTest, InAWorldOfOneMessagesGoToTheRankItself) {
   Messenger messenger(nullptr, [](int) { return Status::Ok(); });
-  for (const size_t count : kSizes) {
+  for (const size_t count : kMessageSizes) {
     std::vector<int32_t> sent = Numbers(count, 5), received(count), other(count + 1);
     const TransferPtr send = Send(&messenger, 0, &sent);
     EXPECT_EQ(send->done, count * 4 <= Link::kEagerBytes);
