@@ -15,14 +15,14 @@
 namespace farandole {
 namespace {
 
-Request SumOf(std::vector<float>* values, int rank) {
+Request MakeSum(std::vector<float>* values, int rank) {
   return Make(OpKind::kAllreduce, {TensorOf(*values, values)}, "of rank " + std::to_string(rank));
 }
 
 // An operation that no other rank submits.
 OperationPtr BeginAlone(Engine& engine, std::vector<float>* values) {
   OperationPtr alone;
-  EXPECT_TRUE(SubmitTo(engine, SumOf(values, engine.rank()), &alone).ok());
+  EXPECT_TRUE(SubmitTo(engine, MakeSum(values, engine.rank()), &alone).ok());
   return alone;
 }
 
@@ -61,7 +61,7 @@ TEST(BlameTest, RanksThatLoseEachOtherHearFromRankZeroWhichOfThemIsLost) {
   std::array<std::atomic<int>, 3> lost{-2, -2, -2};
   RunWorlds(std::move(worlds), [&](Engine& engine) {
     std::vector<float> values(5);
-    for (int rank : {1, 2}) ASSERT_TRUE(SubmitAndWait(engine, SumOf(&values, rank)).ok());
+    for (int rank : {1, 2}) ASSERT_TRUE(SubmitAndWait(engine, MakeSum(&values, rank)).ok());
     const OperationPtr alone = BeginAlone(engine, &values);  // ranks 1 and 2 wait for each other's data
     Request together = Make(OpKind::kBarrier, {}, "together");
     if (engine.rank() == 0) {
