@@ -96,7 +96,7 @@ def declared() -> str:
     on_device = {name: partial(performed, name, on_device=True) for name in takers}
     return (
         f"In host memory:\n\n{_table(in_host_memory)}\n"
-        "In GPU memory (`native` performs what NCCL lacks, and everything between hosts "
+        "In GPU memory (`native` performs all other operations, and all operations between hosts "
         f"[without a network for NCCL](nccl.md#hosts-without-a-network-for-nccl)):\n\n{_table(on_device)}"
     )
 
