@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark.ml.param import Param, TypeConverters
+import farandole
+from pyspark.ml.param import Param, Params, TypeConverters
 
-from farandole_spark._private import UNDEFINED, set_params
+from farandole_spark._private import UNDEFINED, set_defaults, set_params
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -23,26 +27,29 @@ FLOATS_OR_NONE: Converter[list[float] | None] = TypeConverters.toListFloat
 ANY: Converter[Any] = TypeConverters.identity
 
 
-class Setter(Generic[T]):
-    """A method that sets a parameter and returns its owner."""
+class Parameters(Params):  # type: ignore[misc]  # PySpark is not read
+    """Parameters that are None where neither a class nor the user sets them."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self) -> None:
+        super().__init__()
+        set_defaults(self, **{param.name: None for param in self.params if not self.hasDefault(param)})
 
-    def __get__(self, owner: P, kind: object = None) -> Callable[[T], P]:
-        return lambda value: set_params(owner, **{self._name: value})
-
-
-class Getter(Generic[T]):
-    """A method that returns a parameter's value, or its default."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, owner: Any, kind: object = None) -> Callable[[], T]:
-        return lambda: owner.getOrDefault(self._name)
+    def setParams(self, **values: Any) -> Self:
+        """Set parameters by their names; None leaves one as it is. Raises ArgumentTypeError for an unknown name."""
+        if unknown := [name for name in values if not self.hasParam(name)]:
+            raise farandole.ArgumentTypeError(f"{type(self).__name__} has no parameter {unknown[0]!r}.")
+        return set_params(self, **{name: value for name, value in values.items() if value is not None})
 
 
-def param(name: str, converter: Converter[T], doc: str = "without effect") -> tuple[Any, Setter[T], Getter[T]]:
-    """Return a parameter, its setter and its getter, for the body of a class."""
-    return Param(UNDEFINED, name, doc, converter), Setter(name), Getter(name)
+def param(
+    name: str, converter: Converter[T], doc: str = "without effect"
+) -> tuple[Any, Callable[[P, T], P], Callable[[Any], T]]:
+    """A parameter, its setter and its getter, for the body of a class."""
+
+    def set_value(owner: P, value: T) -> P:
+        return set_params(owner, **{name: value})
+
+    def get_value(owner: Any) -> T:
+        return owner.getOrDefault(name)  # type: ignore[no-any-return]
+
+    return Param(UNDEFINED, name, doc, converter), set_value, get_value

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-import farandole
-from pyspark.ml.param import Params
-
-from farandole_spark._private import set_defaults, set_params
+from farandole_spark._private import set_defaults
 from farandole_spark.ml._accessors import (
     ANY,
     BOOL,
@@ -18,12 +15,11 @@ from farandole_spark.ml._accessors import (
     NAMES,
     NAMES_OR_NONE,
     TEXT_OR_NONE,
+    Parameters,
     param,
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from farandole_spark.ml.backend import Backend
     from farandole_spark.ml.store import Store
 
@@ -67,7 +63,7 @@ class Arguments(TypedDict, total=False):
     mp_start_method: str | None
 
 
-class EstimatorParams(Params):  # type: ignore[misc]  # PySpark is not read
+class EstimatorParams(Parameters):
     """The parameters of an estimator. Each has a getter, and a setter that returns the estimator."""
 
     num_proc, setNumProc, getNumProc = param("num_proc", INT_OR_NONE, "number of ranks; by default all slots")
@@ -139,15 +135,8 @@ class EstimatorParams(Params):  # type: ignore[misc]  # PySpark is not read
         super().__init__()
         set_defaults(
             self,
-            **{param.name: None for param in self.params}
-            | {"metrics": [], "callbacks": [], "batch_size": 32, "epochs": 1, "verbose": 1}
+            **{"metrics": [], "callbacks": [], "batch_size": 32, "epochs": 1, "verbose": 1}
             | {"compress_sparse_cols": False, "shuffle": True, "inmemory_cache_all": False, "use_gpu": True}
             | {"train_reader_num_workers": 2, "val_reader_num_workers": 2, "reader_pool_type": "thread"}
             | {"backward_passes_per_step": 1},
         )
-
-    def setParams(self, **values: Any) -> Self:
-        """Set parameters by name. None leaves a parameter unchanged. Raises ArgumentTypeError for an unknown name."""
-        if unknown := [name for name in values if not self.hasParam(name)]:
-            raise farandole.ArgumentTypeError(f"{type(self).__name__} has no parameter {unknown[0]!r}.")
-        return set_params(self, **{name: value for name, value in values.items() if value is not None})
