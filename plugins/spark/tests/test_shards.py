@@ -1,15 +1,23 @@
 """Which rows each rank reads: all of them, equally many on each rank, in the same order on all. Pure."""
 
 import pytest
-from farandole_spark.ml._shards import RowGroup, Share, order_of, windows_of
+from farandole_spark.ml._shards import RowGroup, Share, order_of
 
 GROUPS = tuple(RowGroup("file", index, rows) for index, rows in enumerate((7, 1, 12, 4)))
 TOTAL = 24
 
 
-def rows_of(share, order=None):
+def windows_of(share, rows, order=None):
     """Numbers of rows as their place in the whole: (row group, row)."""
-    return [(piece.group.index, row) for piece in share.pieces(order) for row in range(piece.start, piece.stop)]
+    return [
+        [(piece.group.index, row) for piece in window for row in range(piece.start, piece.stop)]
+        for window in share.windows(rows, order)
+    ]
+
+
+def rows_of(share, order=None):
+    (window,) = windows_of(share, share.rows, order)
+    return window
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 24, 30])
@@ -44,10 +52,6 @@ def test_shares_of_a_shuffled_pass_are_disjoint():
 
 @pytest.mark.parametrize("rows", [1, 5, 12, 24, 100])
 def test_windows_have_equally_many_rows_in_the_same_order(rows):
-    pieces = Share(GROUPS, 0, 1).pieces()
-    windows = [
-        [(piece.group.index, row) for piece in window for row in range(piece.start, piece.stop)]
-        for window in windows_of(pieces, rows)
-    ]
+    windows = windows_of(Share(GROUPS, 0, 1), rows)
     assert [len(window) for window in windows[:-1]] == [rows] * (len(windows) - 1) and len(windows[-1]) <= rows
     assert [row for window in windows for row in window] == rows_of(Share(GROUPS, 0, 1))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import farandole
 
 from farandole_spark.ml._columns import ARRAY, SCALAR, VECTOR, Column
-from farandole_spark.ml._reader import DataSet
+from farandole_spark.ml._reader import DataSet, source_of
 from farandole_spark.ml._shards import RowGroup
 from farandole_spark.ml.store import Store
 
@@ -44,61 +44,50 @@ def _read(store: Store, path: str, names: Sequence[str], may_be_any: bool) -> Da
     if not store.is_parquet_dataset(path):
         raise farandole.ArgumentError(f"the store has no Parquet files in {path}; write them, or use fit.")
     found = store.get_parquet_dataset(path)
-    groups: list[RowGroup] = []
-    fragments = list(found.get_fragments())
-    for fragment in fragments:
-        groups += [
-            RowGroup(fragment.path, each.id, each.num_rows, _bytes_of(fragment.metadata.row_group(each.id), names))
-            for each in fragment.row_groups
-            if each.num_rows
-        ]
     columns = [_column(found.schema, name, may_be_any) for name in dict.fromkeys(names)]
-    if not groups:
+    metadata = {fragment.path: fragment.metadata for fragment in found.get_fragments()}
+    places = [(file, index) for file, each in metadata.items() for index in range(each.num_row_groups)]
+    stored = [(file, index, metadata[file].row_group(index)) for file, index in places]
+    if not any(group.num_rows for _, _, group in stored):
         raise farandole.ArgumentError(f"the Parquet files in {path} have no rows.")
-    sized, digest = tuple(_sized(found, column) for column in columns), 0
-    for fragment in fragments:
-        for each in fragment.row_groups:
-            group = fragment.metadata.row_group(each.id)
-            _check(group, sized, found.schema.names, fragment.path, each.id)
-            digest = zlib.crc32(repr(group.to_dict()).encode(), digest)  # with sizes, minima and maxima
+    sized, groups, digest = tuple(_sized(found, column) for column in columns), list[RowGroup](), 0
+    for file, index, group in stored:
+        size = 0
+        for leaf, column in _leaves(group, sized, found.schema.names):
+            _check(leaf, column, group.num_rows, f"in row group {index} of {file}")
+            size += leaf.total_uncompressed_size
+        groups += [RowGroup(file, index, group.num_rows, size)] if group.num_rows else []
+        digest = zlib.crc32(repr(group.to_dict()).encode(), digest)  # with sizes, and the least and largest values
     return DataSet(path, tuple(groups), sized, {"row groups": (digest, 0)})
 
 
-def _bytes_of(group: Any, names: Sequence[str]) -> int:
-    """Return the uncompressed bytes of these columns in a row group, from its metadata."""
-    columns = (group.column(place) for place in range(group.num_columns))
-    return sum(
-        each.total_uncompressed_size
-        for each in columns
-        if any(each.path_in_schema == name or each.path_in_schema.startswith(f"{name}.") for name in names)
-    )
-
-
-def _check(group: Any, columns: Sequence[Column], names: Sequence[str], file: str, index: int) -> None:
-    """Raise ArgumentError for problems that a row group's metadata show. `check_rows` finds the others."""
+def _leaves(group: Any, columns: Sequence[Column], names: Sequence[str]) -> Iterator[tuple[Any, Column]]:
+    """What Parquet stores of these columns in a row group: of a list its elements, of a vector each field."""
     by_name, others = {column.name: column for column in columns}, set(names)
-    for each in (group.column(place) for place in range(group.num_columns)):
-        path, known = each.path_in_schema, each.statistics
-        ends = [place for place, letter in enumerate(path) if letter == "."]  # names may contain dots
+    for leaf in (group.column(place) for place in range(group.num_columns)):
+        path = leaf.path_in_schema
+        ends = [place for place, letter in enumerate(path) if letter == "."]  # names may have dots, too
         parents = [] if path in others else [by_name[path[:end]] for end in ends if path[:end] in by_name]
         column = by_name.get(path) or next((parent for parent in parents if parent.kind != SCALAR), None)
-        if column is None:
-            continue
-        problem = remedy = ""
-        if path == f"{column.name}.{_TYPE}" and column.kind == VECTOR:
-            if known is not None and known.has_min_max and not known.min == known.max == _DENSE:
-                problem, remedy = "sparse vectors", "make them dense"
-        elif column.kind == VECTOR and not path.startswith(f"{column.name}.{column.field}."):
-            continue
-        elif known is not None and known.has_null_count and known.null_count:
-            problem, remedy = "nulls", "fill them, or drop these rows"
-        elif each.num_values != group.num_rows * column.size:
-            problem = f"rows of another size than {column.size}, that of the first row"
-            remedy = "make them equally long"
-        if problem:
-            raise farandole.ArgumentError(
-                f"the column {column.name!r} has {problem} in row group {index} of {file}; {remedy}."
-            )
+        if column is not None:
+            yield leaf, column
+
+
+def _check(leaf: Any, column: Column, rows: int, where: str) -> None:
+    """Raise ArgumentError for what a row group's metadata tell of its rows; `check_rows` finds the rest."""
+    path, known = leaf.path_in_schema, leaf.statistics
+    if path == f"{column.name}.{_TYPE}" and column.kind == VECTOR:
+        if known is not None and known.has_min_max and not known.min == known.max == _DENSE:
+            raise farandole.ArgumentError(f"the column {column.name!r} has sparse vectors {where}; make them dense.")
+    elif column.kind == VECTOR and not path.startswith(f"{column.name}.{column.field}."):
+        return
+    elif known is not None and known.has_null_count and known.null_count:
+        raise farandole.ArgumentError(f"the column {column.name!r} has nulls {where}; fill them, or drop these rows.")
+    elif leaf.num_values != rows * column.size:
+        raise farandole.ArgumentError(
+            f"the column {column.name!r} has rows of another size than {column.size}, that of the first row, {where}; "
+            "make them equally long."
+        )
 
 
 def _column(schema: Any, name: str, may_be_any: bool) -> Column:
@@ -119,13 +108,10 @@ def _column(schema: Any, name: str, may_be_any: bool) -> Column:
 
 
 def _sized(found: Any, column: Column) -> Column:
-    """Return the column with the size of its first row."""
-    import pyarrow.dataset
-
+    """The column with the size of its first row."""
     if column.kind == SCALAR:
         return column
-    source = pyarrow.dataset.field(column.name, column.field) if column.field else pyarrow.dataset.field(column.name)
-    first = found.head(1, columns={column.name: source}).column(0)
+    first = found.head(1, columns={column.name: source_of(column)}).column(0)
     value = first[0].as_py() if len(first) else None
     if value is None:
         raise farandole.ArgumentError(f"the column {column.name!r} has a null, or a sparse vector, in its first row.")

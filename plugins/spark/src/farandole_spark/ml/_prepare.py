@@ -21,7 +21,7 @@ from farandole.engine import pack_call, unpack_call
 
 from farandole_spark.ml._checkpoints import reason_of
 from farandole_spark.ml._columns import SCALAR, VECTOR, Column, columns_of
-from farandole_spark.ml._reader import DataSet
+from farandole_spark.ml._reader import DataSet, nulls_and_sizes
 from farandole_spark.ml._shards import RowGroup
 from farandole_spark.ml.store import Store
 
@@ -173,18 +173,13 @@ class _Facts:
         self.sums: dict[str, Any] = {}
 
     def add(self, batch: Any) -> None:
-        import pyarrow.compute
-        import pyarrow.types
-
         before: Any = 1.0
         for name in self._names:
             values = batch.column(name)
-            nulls = values.null_count
-            if pyarrow.types.is_list(values.type) or pyarrow.types.is_large_list(values.type):
-                nulls += values.flatten().null_count
-                found = pyarrow.compute.min_max(pyarrow.compute.list_value_length(values)).as_py()
-                known = self.sizes.get(name, []) + [each for each in found.values() if each is not None]
-                self.sizes[name] = sorted({min(known), max(known)}) if known else []
+            nulls, sizes = nulls_and_sizes(values)
+            if sizes:
+                sizes.update(self.sizes.get(name, ()))
+                self.sizes[name] = [min(sizes), max(sizes)]
             if nulls:
                 self.nulls[name] = self.nulls.get(name, 0) + nulls
             else:
@@ -195,10 +190,8 @@ class _Facts:
 
 
 def _numbers(values: Any) -> Any:
-    """Return a finite number for each value of Arrow, without nulls. It depends on the place in a list."""
-    import pyarrow.types
-
-    if pyarrow.types.is_list(values.type) or pyarrow.types.is_large_list(values.type):
+    """A number for each value of Arrow, finite and without nulls; the place in a list counts."""
+    if hasattr(values.type, "value_type"):
         flat = np.nan_to_num(values.flatten().to_numpy(zero_copy_only=False).astype(float), posinf=1, neginf=2)
         size, rest = divmod(len(flat), max(1, len(values)))
         return flat.reshape(len(values), size) @ np.cos(np.arange(size)) if not rest else np.zeros(len(values))

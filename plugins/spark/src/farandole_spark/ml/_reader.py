@@ -1,7 +1,7 @@
 """Reads the batches of a rank from Parquet files, ahead of the training.
 
-A thread reads row groups into windows of about 16 MiB, shuffles each window, and cuts it into blocks of equal batches.
-One window waits in a queue while the previous one is consumed and the next one is read. So a rank holds three windows,
+A thread reads row groups into windows of about 16 MiB, shuffles each window, and cuts it into blocks of equal batches,
+while the training consumes the window before. So a rank holds two windows and the row group that is being read,
 whatever the size of the data set.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import queue
-import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,14 +19,13 @@ import numpy as np
 
 from farandole_spark.ml._checkpoints import Facts
 from farandole_spark.ml._columns import SCALAR, Column
-from farandole_spark.ml._shards import Piece, RowGroup, Share, order_of, windows_of
+from farandole_spark.ml._shards import Piece, RowGroup, Share, order_of
 
 Arrays = dict[str, Any]
 """NumPy arrays by column: (rows,) of a scalar column, else (rows, size)."""
 Stream = Generator[Arrays, None, None]
 Transformation = Callable[[dict[str, Any]], dict[str, Any]]
 _WINDOW_BYTES = 16 << 20
-_END_SECONDS = 10.0  # for the thread to finish reading
 
 
 @dataclass(frozen=True)
@@ -89,10 +87,17 @@ def batches_of(stream: Stream) -> Stream:
 
 
 def _blocks_of_passes(data: DataSet, filesystem: Any, share: Share, how: Reading, first: int) -> Iterator[Arrays]:
-    read = _FromStore(data, filesystem, share, how) if how.kept is None else _InMemory(data, filesystem, share, how)
+    rows, files = _window_rows(data, how), _Files(data, filesystem, how.float_type)
+    if how.kept is not None and data.path not in how.kept:
+        how.kept[data.path] = _joined([files.read(piece) for piece in next(share.windows(share.rows))])
     for number in itertools.count(first):
-        rng = None if how.seed is None else np.random.default_rng([how.seed, number, share.rank])
-        for window in read.windows(number, rng):
+        rng = order = None
+        if how.seed is not None:
+            rng = np.random.default_rng([how.seed, number, share.rank])
+            order = order_of(len(data.groups), how.seed, number)
+        pieces = share.windows(rows, order)
+        windows = _from_store(files, pieces, rng) if how.kept is None else _in_memory(how.kept[data.path], rows, rng)
+        for window in windows:
             for block in _cut(window, how.batch_size):
                 yield from _transformed(block, how.transformation) if how.transformation else [block]
 
@@ -107,55 +112,26 @@ def _window_rows(data: DataSet, how: Reading) -> int:
     return max(1, wanted // how.batch_size) * how.batch_size
 
 
-class _FromStore:
-    """Reads the rank's share again in each pass. When shuffling, the row groups have a new order each time."""
-
-    def __init__(self, data: DataSet, filesystem: Any, share: Share, how: Reading) -> None:
-        self._groups, self._share, self._seed = len(data.groups), share, how.seed
-        self._files, self._rows = _Files(data, filesystem, how.float_type), _window_rows(data, how)
-
-    def windows(self, number: int, rng: np.random.Generator | None) -> Iterator[Arrays]:
-        order = None if self._seed is None else order_of(self._groups, self._seed, number)
-        for pieces in windows_of(self._share.pieces(order), self._rows):
-            parts = [self._files.read(piece) for piece in pieces]
-            yield _joined(parts) if rng is None else _shuffled(parts, rng)
+def _from_store(files: _Files, windows: Iterator[list[Piece]], rng: np.random.Generator | None) -> Iterator[Arrays]:
+    for pieces in windows:
+        parts = [files.read(piece) for piece in pieces]
+        yield _joined(parts) if rng is None else _shuffled(parts, rng)
 
 
-class _InMemory:
-    """Reads the rank's share once; each pass shuffles all of it."""
-
-    def __init__(self, data: DataSet, filesystem: Any, share: Share, how: Reading) -> None:
-        assert how.kept is not None
-        if data.path not in how.kept:
-            files = _Files(data, filesystem, how.float_type)
-            how.kept[data.path] = _joined([files.read(piece) for piece in share.pieces()])
-        self._all, self._rows = how.kept[data.path], _window_rows(data, how)
-
-    def windows(self, number: int, rng: np.random.Generator | None) -> Iterator[Arrays]:
-        total = _rows(self._all)
-        order = None if rng is None else rng.permutation(total)
-        for start in range(0, total, self._rows):
-            chosen: Any = slice(start, start + self._rows)
-            yield {name: each[chosen if order is None else order[chosen]] for name, each in self._all.items()}
+def _in_memory(share: Arrays, rows: int, rng: np.random.Generator | None) -> Iterator[Arrays]:
+    """Windows of the rank's share, all of which is shuffled."""
+    order = None if rng is None else rng.permutation(_rows(share))
+    for start in range(0, _rows(share), rows):
+        chosen: Any = slice(start, start + rows)
+        yield {name: each[chosen if order is None else order[chosen]] for name, each in share.items()}
 
 
 class _Files:
     """The files of a data set. It keeps the last row group, because several pieces of a share may need it."""
 
     def __init__(self, data: DataSet, filesystem: Any, float_type: str | None) -> None:
-        import pyarrow.dataset
-
-        field = pyarrow.dataset.field
-        self._columns, self._float_type = data.columns, float_type
-        self._sources = {
-            each.name: field(each.name, each.field) if each.field else field(each.name) for each in data.columns
-        }
-        self._fragments = {
-            fragment.path: fragment
-            for fragment in pyarrow.dataset.dataset(
-                sorted({group.file for group in data.groups}), format="parquet", filesystem=filesystem
-            ).get_fragments()
-        }
+        self._data, self._filesystem, self._float_type = data, filesystem, float_type
+        self._fragments: dict[str, Any] = {}  # found at the first read
         self._last: tuple[RowGroup, Arrays] | None = None
 
     def read(self, piece: Piece) -> Arrays:
@@ -164,25 +140,46 @@ class _Files:
         return {name: each[piece.start : piece.stop] for name, each in self._last[1].items()}
 
     def _read_group(self, group: RowGroup) -> Arrays:
+        import pyarrow.dataset
+
+        columns = self._data.columns
+        if not self._fragments:
+            files = sorted({group.file for group in self._data.groups})
+            found = pyarrow.dataset.dataset(files, format="parquet", filesystem=self._filesystem)
+            self._fragments = {fragment.path: fragment for fragment in found.get_fragments()}
         fragment = self._fragments[group.file].subset(row_group_ids=[group.index])
-        table = fragment.to_table(columns=self._sources, use_threads=False)
-        for each in self._columns:
+        table = fragment.to_table(columns={each.name: source_of(each) for each in columns}, use_threads=False)
+        for each in columns:
             check_rows(table.column(each.name), each, group)
-        return {each.name: to_numpy(table.column(each.name), each, self._float_type) for each in self._columns}
+        return {each.name: to_numpy(table.column(each.name), each, self._float_type) for each in columns}
+
+
+def source_of(column: Column) -> Any:
+    """The expression of pyarrow that reads a column."""
+    import pyarrow.dataset
+
+    return pyarrow.dataset.field(*filter(None, (column.name, column.field)))
+
+
+def nulls_and_sizes(values: Any) -> tuple[int, set[int]]:
+    """How many nulls a column of Arrow has, also in its lists, and the lengths of these lists."""
+    import pyarrow.compute
+
+    if not hasattr(values.type, "value_type"):
+        return values.null_count, set()
+    lengths = pyarrow.compute.min_max(pyarrow.compute.list_value_length(values)).as_py().values()
+    nulls = values.null_count + pyarrow.compute.list_flatten(values).null_count
+    return nulls, {each for each in lengths if each is not None}
 
 
 def check_rows(values: Any, column: Column, group: RowGroup) -> None:
-    """Raise ArgumentError for nulls, and for rows whose size is not the column's."""
-    import pyarrow.compute
-
-    nulls, sizes = values.null_count, {column.size}
-    if column.kind != SCALAR and not nulls:
-        nulls = pyarrow.compute.list_flatten(values).null_count
-        sizes |= {*pyarrow.compute.min_max(pyarrow.compute.list_value_length(values)).as_py().values()}
+    """Raise ArgumentError for nulls, and for rows of another size than the column's."""
+    nulls, sizes = nulls_and_sizes(values)
     where = f"in row group {group.index} of {group.file}"
     if nulls:
         raise farandole.ArgumentError(f"the column {column.name!r} has nulls {where}; fill them, or drop these rows.")
-    if len(sizes) > 1:
+    if sizes - {column.size}:
+        sizes.add(column.size)
         raise farandole.ArgumentError(
             f"the column {column.name!r} has rows of {min(sizes)} to {max(sizes)} numbers {where}; make them equally "
             "long."
@@ -242,36 +239,9 @@ def _transformed(block: Arrays, transformation: Transformation) -> Iterator[Arra
 
 
 def _ahead(source: Iterator[Arrays]) -> Stream:
-    """Yield the items of `source`, which a thread makes one ahead. Raises what `source` raises."""
-    made: queue.Queue[Arrays | BaseException | None] = queue.Queue(1)
-    is_closed = threading.Event()
-
-    def work() -> None:
-        try:
-            for item in source:
-                if not _offer(made, item, is_closed):
-                    return
-            _offer(made, None, is_closed)
-        except BaseException as error:
-            _offer(made, error, is_closed)
-
-    thread = threading.Thread(target=work, daemon=True, name="farandole-reader")
-    thread.start()
-    try:
-        while (item := made.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
+    """The items of `source`, each made on a thread while the one before is in use. Raises what it raises."""
+    with futures.ThreadPoolExecutor(1, "farandole-reader") as thread:
+        following = thread.submit(next, source, None)
+        while (item := following.result()) is not None:
+            following = thread.submit(next, source, None)
             yield item
-    finally:
-        is_closed.set()
-        thread.join(_END_SECONDS)
-
-
-def _offer(made: queue.Queue[Any], item: object, is_closed: threading.Event) -> bool:
-    while not is_closed.is_set():
-        try:
-            made.put(item, timeout=0.2)
-            return True
-        except queue.Full:
-            continue
-    return False

@@ -9,6 +9,8 @@ Invariants:
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -51,45 +53,23 @@ class Share:
         """Return the number of batches of each rank in a pass. The last batch may be smaller."""
         return -(-self.rows // batch_size)
 
-    def pieces(self, order: Sequence[int] | None = None) -> list[Piece]:
-        """Return the rows of this rank, with the row groups in the given order."""
-        groups = [self.groups[each] for each in order] if order is not None else list(self.groups)
-        return _between(groups, self.rank * self.rows, (self.rank + 1) * self.rows)
+    def windows(self, rows: int, order: Sequence[int] | None = None) -> Iterator[list[Piece]]:
+        """The rows of this rank, so many at a time, and at last what is left; with the row groups in this order."""
+        groups = [self.groups[each] for each in order] if order is not None else self.groups
+        ends = list(itertools.accumulate(group.rows for group in groups))
+        row, end = self.rank * self.rows, (self.rank + 1) * self.rows
+        while row < end:
+            window, stop = list[Piece](), min(row + rows, end)
+            while row < stop:
+                row_of_pass = row % ends[-1]
+                place = bisect.bisect_right(ends, row_of_pass)
+                left = min(ends[place] - row_of_pass, stop - row)
+                start = row_of_pass - ends[place] + groups[place].rows
+                window.append(Piece(groups[place], start, start + left))
+                row += left
+            yield window
 
 
 def order_of(groups: int, seed: int, number: int) -> list[int]:
     """Return the shuffled order of the row groups in pass `number`."""
     return list(map(int, np.random.default_rng([seed, number]).permutation(groups)))
-
-
-def windows_of(pieces: Sequence[Piece], rows: int) -> Iterator[list[Piece]]:
-    """Split the pieces into lists of `rows` rows each. The last one may be smaller."""
-    window: list[Piece] = []
-    room = rows
-    for piece in pieces:
-        start = piece.start
-        while start < piece.stop:
-            stop = min(piece.stop, start + room)
-            window.append(Piece(piece.group, start, stop))
-            room -= stop - start
-            start = stop
-            if room == 0:
-                yield window
-                window, room = [], rows
-    if window:
-        yield window
-
-
-def _between(groups: Sequence[RowGroup], start: int, stop: int) -> list[Piece]:
-    """Return rows `start` to `stop` of the endlessly repeated groups."""
-    total = sum(group.rows for group in groups)
-    pieces: list[Piece] = []
-    while start < stop:
-        first = start // total * total  # row 0 of this repetition
-        for group in groups:
-            low, high = max(start, first), min(stop, first + group.rows)
-            if low < high:
-                pieces.append(Piece(group, low - first, high - first))
-                start = high
-            first += group.rows
-    return pieces
