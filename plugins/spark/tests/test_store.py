@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import pickle
+from pathlib import Path
 
 import farandole
 import pytest
@@ -78,7 +79,10 @@ def test_a_folder_of_logs_is_copied(tmp_path):
         (tmp_path / folder / "logs").mkdir()
         (tmp_path / folder / "logs" / "events").write_text("1")
         store.sync_fn("r")(folder)
-    assert (tmp_path / "store" / "runs" / "r" / "logs" / "events").read_text() == "1"
+        (tmp_path / folder / "logs" / "events").write_text("2")
+        store.sync_fn("r")(folder)
+    found = [path.relative_to(tmp_path / "store") for path in tmp_path.rglob("*") if path.is_file()]
+    assert found == [Path("runs/r/logs/events")] and (tmp_path / "store" / found[0]).read_text() == "2"
 
 
 def test_a_full_store_is_told_and_keeps_the_former_checkpoint(tmp_path, monkeypatch):

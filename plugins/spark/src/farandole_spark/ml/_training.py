@@ -56,7 +56,7 @@ class Training:
     def save(self, epochs: int, history: Any, state: bytes, folder: Path | None = None) -> None:
         """Save a checkpoint and the files of a folder. Raises FarandoleError; see `_checkpoints.write`."""
         _checkpoints.write(self.store, self.run_id, self.identity, Checkpoint(epochs, history, state))
-        if folder is not None:
+        if folder is not None and folder.exists():
             self.store.sync_fn(self.run_id)(str(folder))
 
     def steps_of_epoch(self, size: int) -> int:

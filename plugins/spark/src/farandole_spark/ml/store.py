@@ -15,7 +15,7 @@ import copy
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import farandole
@@ -46,7 +46,7 @@ class Store:
         '/data/runs/run/checkpoint'
     """
 
-    protocol = "file"
+    _begin = ""  # of a path or a URL for this class, as a regular expression
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class Store:
 
     @classmethod
     def matches(cls, path: str) -> bool:
-        """Return whether this class is for the path."""
-        return True
+        """Returns whether a path or a URL is for this class."""
+        return re.match(cls._begin, path) is not None
 
     @property
     def fs(self) -> Any:
@@ -101,7 +101,7 @@ class Store:
         try:
             import fsspec
 
-            return fsspec.filesystem(self.protocol_of(self.prefix_path), **self.storage_options)
+            return fsspec.filesystem(fsspec.utils.get_protocol(self.prefix_path), **self.storage_options)
         except ImportError as error:
             raise farandole.FarandoleError(
                 f"the store {self.prefix_path} needs a package that is missing ({error}): "
@@ -116,11 +116,6 @@ class Store:
         copied = copy.copy(self)
         copied.storage_options = {name: each for name, each in self.storage_options.items() if name in _ADDRESS}
         return copied
-
-    def protocol_of(self, path: str) -> str:
-        """Return the protocol of a URL, such as `"s3"` for `"s3://bucket"`."""
-        found = _PROTOCOL.match(path)
-        return found[1] if found else self.protocol
 
     def get_full_path(self, path: str) -> str:
         """Return the path for Spark: absolute, or a URL."""
@@ -196,7 +191,7 @@ class Store:
         try:
             with self.fs.open(partial, "wb") as file:
                 file.write(contents)
-                if self.protocol_of(self.prefix_path) == "file":
+                if LocalStore.matches(self.prefix_path):
                     file.flush()
                     os.fsync(file.fileno())  # otherwise, a crash of the host could leave an empty file
             self.fs.mv(partial, target)
@@ -229,28 +224,13 @@ class Store:
         return list(self.fs.find(self.get_localized_path(path)))
 
     def get_local_output_dir_fn(self, run_id: str) -> Callable[[], contextlib.AbstractContextManager[str]]:
-        """Return a function that makes a temporary local folder for what callbacks write, as a context."""
-
-        @contextlib.contextmanager
-        def local_folder() -> Iterator[str]:
-            with tempfile.TemporaryDirectory(prefix="farandole-run-") as folder:
-                yield folder
-
-        return local_folder
+        """A function that makes a local folder, which is gone after its block, for what callbacks write."""
+        return lambda: tempfile.TemporaryDirectory(prefix="farandole-run-")
 
     def sync_fn(self, run_id: str) -> Callable[[str], None]:
-        """Return a function that copies the contents of a local folder into that of a run."""
-
-        def sync(folder: str) -> None:
-            for parent, _, names in os.walk(folder):
-                for name in names:
-                    file = os.path.join(parent, name)
-                    below = os.path.relpath(file, folder)
-                    target = self.get_localized_path(f"{self.get_run_path(run_id)}/{below}")
-                    self.fs.makedirs(os.path.dirname(target), exist_ok=True)
-                    self.fs.put_file(file, target)
-
-        return sync
+        """A function that copies the contents of a local folder into that of a run."""
+        target = self.get_localized_path(self.get_run_path(run_id))
+        return lambda folder: self.fs.put(f"{folder}/", f"{target}/", recursive=True)
 
     def _below(self, path: str | None, name: str) -> str:
         return self.get_full_path(path) if path else f"{self.prefix_path.rstrip('/')}/{name}"
@@ -263,21 +243,13 @@ class FilesystemStore(Store):
 class LocalStore(FilesystemStore):
     """A store in a folder that has the same path on the driver and all executors."""
 
-    @classmethod
-    def matches(cls, path: str) -> bool:
-        """Return whether a path is local."""
-        return not _PROTOCOL.match(path) or path.startswith("file://")
+    _begin = rf"file://|(?!{_PROTOCOL.pattern})"
 
 
 class S3Store(FilesystemStore):
     """A store in a bucket of S3 or a compatible service. It needs the package s3fs."""
 
-    protocol = "s3"
-
-    @classmethod
-    def matches(cls, path: str) -> bool:
-        """Return whether a URL is one of S3."""
-        return re.match(r"s3[an]?://", path) is not None
+    _begin = "s3[an]?://"
 
 
 class HDFSStore(Store):
@@ -287,7 +259,7 @@ class HDFSStore(Store):
     ticket cache) and `extra_conf` (settings of Hadoop) are passed to pyarrow. For the other arguments see `Store`.
     """
 
-    protocol = "hdfs"
+    _begin = "hdfs://"
 
     def __init__(
         self,
@@ -312,11 +284,6 @@ class HDFSStore(Store):
         }
         super().__init__(prefix_path, storage_options={n: v for n, v in named.items() if v is not None}, **kwargs)
 
-    @classmethod
-    def matches(cls, path: str) -> bool:
-        """Return whether a URL is one of HDFS."""
-        return path.startswith("hdfs://")
-
     def get_full_path(self, path: str) -> str:
         """Return the path as a URL."""
         return path if path.startswith("hdfs://") else f"hdfs://{path}"
@@ -329,10 +296,7 @@ class HDFSStore(Store):
 class DBFSLocalStore(LocalStore):
     """A store in Databricks' file system, which all nodes see below /dbfs."""
 
-    @classmethod
-    def matches(cls, path: str) -> bool:
-        """Return whether a path is one of DBFS: `dbfs:/...`, `/dbfs/...`, or `file:/dbfs/...`."""
-        return re.match(r"(dbfs:/|(file:(//)?)?/dbfs(/|$))", path) is not None
+    _begin = "(dbfs:/|(file:(//)?)?/dbfs(/|$))"
 
     def get_full_path(self, path: str) -> str:
         """Return the path below /dbfs. Raises ArgumentError for a path that is not one of DBFS."""
