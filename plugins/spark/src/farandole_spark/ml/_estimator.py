@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import farandole
@@ -24,6 +24,8 @@ from farandole_spark.ml._training import Trained, Training
 from farandole_spark.ml.backend import Backend, SparkBackend
 from farandole_spark.ml.store import Store
 
+Job = tuple[Callable[..., Trained | None], Any, Mapping[str, str]]
+"""A function of a `Training` and a plan, which returns the result on rank 0; the plan; variables for the ranks."""
 _MAY_DIFFER = (
     "backend backend_env epochs inmemory_cache_all log_every_n_steps logger metrics num_gpus num_proc profiler "
     "reader_pool_type run_id store train_reader_num_workers use_gpu val_batch_size val_reader_num_workers "
@@ -45,8 +47,8 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
         """Compare the columns with the model. Raises ArgumentError if they do not fit."""
         raise NotImplementedError
 
-    def train_on(self, backend: Backend, training: Training) -> Trained:
-        """Run the ranks, and return the result of rank 0."""
+    def job(self, training: Training) -> Job:
+        """What the ranks run."""
         raise NotImplementedError
 
     def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> TrainedModel:
@@ -108,7 +110,8 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
         columns = {column.name: column for column in train.columns}
         if self.getTransformationFn() is None:
             self.check_model(columns)
-        identity = Identity(train.facts, {name: self.described(value) for name, value in self._identifying().items()})
+        shaping = (each for each in self.params if each.name not in _MAY_DIFFER)
+        identity = Identity(train.facts, {each.name: self.described(self.getOrDefault(each)) for each in shaping})
         _checkpoints.check(store, run_id, identity, self.getEpochs())
         training = Training(
             store=store,
@@ -132,11 +135,9 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
             verbose=self.getVerbose(),
             use_gpu=self.getUseGpu(),
         )
-        return self.trained_model(self.train_on(self._get_or_create_backend(), training), run_id, columns)
-
-    def _identifying(self) -> dict[str, Any]:
-        """Return the parameters by name, without those that may change when a run is resumed."""
-        return {each.name: self.getOrDefault(each) for each in self.params if each.name not in _MAY_DIFFER}
+        function, plan, variables = self.job(training)
+        found = self._get_or_create_backend().run(function, (training, plan), env=variables)
+        return self.trained_model(next(each for each in found if each is not None), run_id, columns)
 
     def _column_names(self) -> Sequence[str]:
         weight = self.getSampleWeightCol()
@@ -182,8 +183,3 @@ class FrameworkEstimator(Estimator, EstimatorParams, Persistent):  # type: ignor
     def _seed(self, run_id: str) -> int:
         seed = self.getRandomSeed()
         return zlib.crc32(run_id.encode()) if seed is None else int(seed)
-
-
-def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a constructor from its `locals()`."""
-    return {name: value for name, value in values.items() if name not in ("self", "__class__") and value is not None}

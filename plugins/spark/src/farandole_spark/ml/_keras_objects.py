@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,3 +107,16 @@ def shapes_of(shapes: Any) -> list[tuple[Any, ...]]:
     if isinstance(shapes, dict):
         return list(map(tuple, shapes.values()))
     return [tuple(shapes)] if shapes and not isinstance(shapes[0], list | tuple) else list(map(tuple, shapes))
+
+
+def in_shape(values: Any, leading: int, shape: Sequence[int | None]) -> Any:
+    """Values with rows of a shape, of which the first number is the batch, if they fit; `leading` dimensions stay."""
+    needed = [int(each) for each in shape[1:] if each is not None]
+    if len(needed) < len(shape) - 1 or math.prod(needed) != math.prod(values.shape[leading:]):
+        return values
+    return values.reshape(*values.shape[:leading], *needed)
+
+
+def structured(parts: Iterable[Sequence[Any]]) -> tuple[Any, ...]:
+    """Inputs, labels and, if there are any, weights: a single array as itself, several as a tuple."""
+    return tuple(part[0] if len(part) == 1 else tuple(part) for part in parts if part)

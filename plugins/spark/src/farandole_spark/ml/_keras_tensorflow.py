@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from farandole_spark.ml._keras_objects import structured
+
 Blocks = Iterator[tuple[list[Any], list[Any], list[Any]]]
 
 
@@ -18,25 +20,20 @@ def dataset_of(make: Callable[[], Blocks]) -> Any:
 
     def blocks() -> Iterator[Any]:
         if kept:
-            yield _tensors(kept[0])
+            yield structured(kept[0])
             source = kept[1]
             kept.clear()
         else:
             source = make()
         for each in source:
-            yield _tensors(each)
+            yield structured(each)
 
     def specification(array: Any) -> Any:
         return tf.TensorSpec([None, None, *array.shape[2:]], tf.as_dtype(array.dtype))
 
-    signature = tf.nest.map_structure(specification, _tensors(block))
+    signature = tf.nest.map_structure(specification, structured(block))
     found = tf.data.Dataset.from_generator(blocks, output_signature=signature)
     return found.flat_map(lambda *each: tf.data.Dataset.from_tensor_slices(each)).prefetch(2)
-
-
-def _tensors(block: tuple[list[Any], list[Any], list[Any]]) -> tuple[Any, ...]:
-    """Return inputs, labels and, if there are any, weights; each as a single array or as a tuple."""
-    return tuple(part[0] if len(part) == 1 else tuple(part) for part in block if part)
 
 
 def choose_gpu(number: int | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,16 @@ import farandole.keras as hvd
 import keras
 import numpy as np
 
-from farandole_spark.ml._keras_objects import Custom, PackedModel, pack_arrays, shapes_of, unpack, unpack_arrays
+from farandole_spark.ml._keras_objects import (
+    Custom,
+    PackedModel,
+    in_shape,
+    pack_arrays,
+    shapes_of,
+    structured,
+    unpack,
+    unpack_arrays,
+)
 from farandole_spark.ml._reader import Stream
 from farandole_spark.ml._training import Trained, Training
 
@@ -59,13 +67,12 @@ class _Rank:
         self._folder, self._best = folder, plan.checkpoint_callback if hvd.rank() == 0 else None
         self._model = plan.model.load(plan.custom_objects)
         optimizer = keras.optimizers.get(unpack(plan.optimizer, plan.custom_objects))
-        named: dict[str, Any] = {"compression": plan.compression} if plan.compression is not None else {}
-        if plan.backward_passes > 1:
-            named["backward_passes_per_step"] = plan.backward_passes
         metrics = unpack(plan.metrics, plan.custom_objects)
         weighted = {"weighted_metrics": metrics} if training.weight else {"metrics": metrics}
         self._model.compile(
-            optimizer=hvd.DistributedOptimizer(optimizer, **named),
+            optimizer=hvd.DistributedOptimizer(
+                optimizer, compression=plan.compression, backward_passes_per_step=plan.backward_passes
+            ),
             loss=unpack(plan.loss, plan.custom_objects),
             loss_weights=list(plan.loss_weights) if plan.loss_weights else None,
             **weighted,
@@ -182,8 +189,7 @@ class _Rank:
         for block in self._blocks(stream):
             flat = [each for part in block for each in part]
             for number in range(len(flat[0])):
-                parts = [[each[number] for each in part] for part in block]
-                yield tuple(_alone(part) for part in parts if part)
+                yield structured([each[number] for each in part] for part in block)
 
     def _blocks(self, stream: Stream) -> Iterator[tuple[list[Any], list[Any], list[Any]]]:
         """Yield inputs, labels and weights, whose first dimension is that of the batches."""
@@ -192,8 +198,8 @@ class _Rank:
         outputs = self.plan.label_shapes or shapes_of(self._model.output_shape)
         for block in stream:
             yield (
-                [_in_shape(block[name], shape) for name, shape in zip(training.features, inputs, strict=True)],
-                [_in_shape(block[name], shape) for name, shape in zip(training.labels, outputs, strict=True)],
+                [in_shape(block[name], 2, shape) for name, shape in zip(training.features, inputs, strict=True)],
+                [in_shape(block[name], 2, shape) for name, shape in zip(training.labels, outputs, strict=True)],
                 [block[training.weight]] * len(training.labels) if training.weight else [],
             )
 
@@ -208,18 +214,6 @@ class _EndOfEpoch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is n
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         self._rank.end_epoch(logs or {})
-
-
-def _in_shape(block: Any, shape: Sequence[int | None]) -> Any:
-    """Reshape the rows of a block (batches, rows, ...) to a shape, whose first number is the batch, if that fits."""
-    needed = [int(each) for each in shape[1:] if each is not None]
-    if len(needed) < len(shape) - 1 or math.prod(needed) != math.prod(block.shape[2:]):
-        return block
-    return block.reshape(*block.shape[:2], *needed)
-
-
-def _alone(parts: Sequence[Any]) -> Any:
-    return parts[0] if len(parts) == 1 else tuple(parts)
 
 
 def _device(use_gpu: bool) -> contextlib.AbstractContextManager[Any]:

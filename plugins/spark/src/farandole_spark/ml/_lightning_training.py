@@ -8,8 +8,8 @@ import itertools
 import math
 import pickle
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ import torch.distributed
 from farandole_torch.lightning import FarandoleEnvironment, FarandoleStrategy
 
 from farandole_spark.ml._reader import Stream, batches_of
-from farandole_spark.ml._torch_losses import Loss, Losses, Places, float_type_of
+from farandole_spark.ml._torch_losses import Batch, Losses, Places, float_type_of
 from farandole_spark.ml._training import Trained, Training
 
+Batches = Generator[Any, None, None]
 _FILE, _NAME = "trainer.ckpt", "farandole"
 
 
@@ -33,24 +34,18 @@ class Plain:
 
     optimizer: torch.optim.Optimizer
     losses: Losses
-    loss_constructors: Sequence[Callable[..., Loss]]
     places: Places
 
 
 @dataclass(frozen=True)
 class LightningPlan:
-    """What is trained, and how. `plain` is for a model that is not a LightningModule, `arguments` for the Trainer."""
+    """What is trained, and how. `plain`: the model is no LightningModule. `arguments`: the Trainer's."""
 
     model: Any
     plain: Plain | None
-    callbacks: Sequence[Any]
-    logger: Any
-    log_every_n_steps: int
-    profiler: Any
     stops_at_nan: bool
-    passes: int
     uses_gpu: bool
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any]
 
 
 def train(training: Training, plan: LightningPlan) -> Trained | None:
@@ -77,17 +72,13 @@ class _Rank:
             "accelerator": "gpu" if uses_gpu else "cpu",
             "devices": hvd.local_size() if package is not lightning.pytorch else "auto" if uses_gpu else 1,
             "num_nodes": hvd.cross_size(),
-            "logger": plan.logger or False,
-            "log_every_n_steps": plan.log_every_n_steps,
-            "profiler": plan.profiler,
-            "accumulate_grad_batches": plan.passes,
             "num_sanity_val_steps": 0,
             "enable_progress_bar": training.verbose > 1 and hvd.rank() == 0,
             "enable_model_summary": training.verbose > 1 and hvd.rank() == 0,
             "default_root_dir": str(folder / "run"),
             **plan.arguments,
-            "enable_checkpointing": True,  # for our callback, which is one of Lightning's checkpoint callbacks
-            "callbacks": [*plan.callbacks, _epochs(package, self)],
+            "enable_checkpointing": True,  # ours is one of Lightning's checkpoint callbacks, and the only one unasked
+            "callbacks": [*plan.arguments["callbacks"], _epochs(package, self)],
         }
         self._trainer = package.Trainer(strategy=_strategy_of(package), use_distributed_sampler=False, **settings)
 
@@ -106,13 +97,25 @@ class _Rank:
         validation = training.steps_of_validation(size)
         self._trainer.fit(
             self._module,
-            _Loader(self._train_blocks, training.steps_of_epoch(size)),
-            _Loader(lambda: training.validation_blocks(hvd.rank(), size, None), validation) if validation else None,
+            _Loader(self._train_batches, training.steps_of_epoch(size)),
+            _Loader(self._validation_batches, validation) if validation else None,
             ckpt_path=resumed,
         )
 
-    def _train_blocks(self) -> Stream:
-        return self.training.train_blocks(hvd.rank(), hvd.size(), self._trainer.current_epoch, None)
+    def _train_batches(self) -> Batches:
+        return self._batches(self.training.train_blocks(hvd.rank(), hvd.size(), self._trainer.current_epoch, None))
+
+    def _validation_batches(self) -> Batches:
+        return self._batches(self.training.validation_blocks(hvd.rank(), hvd.size(), None))
+
+    def _batches(self, stream: Stream) -> Batches:
+        """Tensors by column, or as a module of PyTorch takes them; Lightning moves them to its device."""
+        if (plain := self.plan.plain) is not None:
+            yield from plain.places.batches(stream, torch.device("cpu"), float_type_of(self.plan.model))
+            return
+        with contextlib.closing(batches_of(stream)) as batches:
+            for batch in batches:
+                yield {name: torch.from_numpy(values) for name, values in batch.items()}
 
     def packed(self) -> bytes:
         """Return the state as bytes: Lightning's checkpoint, and the history. Lightning requires this on all ranks."""
@@ -190,18 +193,17 @@ def _strategy_of(package: Any) -> Any:
 
 
 class _Loader:
-    """The batches of an epoch for Lightning, as tensors by column."""
+    """The batches of an epoch."""
 
-    def __init__(self, make: Callable[[], Stream], steps: int) -> None:
+    def __init__(self, make: Callable[[], Batches], steps: int) -> None:
         self._make, self._steps = make, steps
 
     def __len__(self) -> int:
         return self._steps
 
-    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
-        with contextlib.closing(batches_of(self._make())) as stream:
-            for batch in itertools.islice(stream, self._steps):
-                yield {name: torch.from_numpy(values) for name, values in batch.items()}
+    def __iter__(self) -> Iterator[Any]:
+        with contextlib.closing(self._make()) as batches:
+            yield from itertools.islice(batches, self._steps)
 
 
 class _PlainModule(lightning.pytorch.LightningModule):  # type: ignore[misc]
@@ -211,8 +213,7 @@ class _PlainModule(lightning.pytorch.LightningModule):  # type: ignore[misc]
         super().__init__()
         self.model = model
         self._plain = plain
-        made = [make(model=model, optimizer=plain.optimizer) for make in plain.loss_constructors]
-        self._losses = replace(plain.losses, losses=made) if made else plain.losses
+        self._losses = plain.losses.made(model, plain.optimizer)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return self._plain.optimizer
@@ -220,14 +221,14 @@ class _PlainModule(lightning.pytorch.LightningModule):  # type: ignore[misc]
     def on_fit_start(self) -> None:
         self._losses.to(self.device)
 
-    def training_step(self, batch: Mapping[str, torch.Tensor], batch_idx: int) -> torch.Tensor:
+    def training_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         return self._measure(batch, "train_loss")
 
-    def validation_step(self, batch: Mapping[str, torch.Tensor], batch_idx: int) -> torch.Tensor:
+    def validation_step(self, batch: Batch, batch_idx: int) -> torch.Tensor:
         return self._measure(batch, "val_loss")
 
-    def _measure(self, batch: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
-        inputs, labels, weights = self._plain.places.tensors(batch, self.device, float_type_of(self.model))
+    def _measure(self, batch: Batch, name: str) -> torch.Tensor:
+        inputs, labels, weights = batch
         outputs, labels = self._losses.shaped(self.model(*inputs), labels)
         loss = self._losses.total(outputs, labels, weights)
         self.log(name, loss, on_step=False, on_epoch=True, sync_dist=True, batch_size=len(inputs[0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,11 +18,17 @@ Batch = tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor | None]
 
 @dataclass(frozen=True)
 class Losses:
-    """A loss and a weight for each label. `label_shapes` is None to use the shapes of the outputs."""
+    """A loss and a weight for each label. `label_shapes`: None for those of the outputs. `constructors`: see `made`."""
 
     losses: Sequence[Loss]
     weights: Sequence[float]
     label_shapes: Sequence[Sequence[int]] | None
+    constructors: Sequence[Callable[..., Loss]] = ()
+
+    def made(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Losses:
+        """The same, with the losses that the user's functions make on a rank, if there are any."""
+        made = [make(model=model, optimizer=optimizer) for make in self.constructors]
+        return replace(self, losses=made) if made else self
 
     def to(self, device: torch.device) -> Losses:
         """Return the same losses, with their tensors, such as class weights, on the device."""
@@ -75,15 +81,6 @@ class Places:
                 weights = parts(self.weight) if self.weight else (None,) * len(labels[0])
                 for number, weight in enumerate(weights):
                     yield [each[number] for each in inputs], [each[number] for each in labels], weight
-
-    def tensors(self, batch: Mapping[str, Any], device: torch.device, kind: torch.dtype) -> Batch:
-        """Convert all columns to float tensors of this type."""
-
-        def tensor(name: str) -> torch.Tensor:
-            return torch.as_tensor(batch[name]).to(device, kind)
-
-        inputs = [tensor(name).reshape(list(s)) for name, s in zip(self.features, self.input_shapes, strict=True)]
-        return inputs, [tensor(name) for name in self.labels], tensor(self.weight) if self.weight else None
 
 
 def float_type_of(model: torch.nn.Module) -> torch.dtype:

@@ -7,14 +7,14 @@ import io
 import itertools
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import farandole_torch as hvd
 import torch
 
 from farandole_spark.ml._reader import Stream
-from farandole_spark.ml._torch_losses import Batch, Loss, Losses, Places, float_type_of
+from farandole_spark.ml._torch_losses import Batch, Losses, Places, float_type_of
 from farandole_spark.ml._training import Trained, Training
 
 
@@ -25,7 +25,6 @@ class TorchPlan:
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
     losses: Losses
-    loss_constructors: Sequence[Callable[..., Loss]]
     metrics: Sequence[Sequence[Callable[..., torch.Tensor]]]
     places: Places
     compression: Any
@@ -53,16 +52,14 @@ class _Rank:
             torch.cuda.set_device(self._device)
         torch.manual_seed(training.seed)
         self._model = plan.model.to(self._device)
-        made = [make(model=plan.model, optimizer=plan.optimizer) for make in plan.loss_constructors]
-        self._losses = (replace(plan.losses, losses=made) if made else plan.losses).to(self._device)
+        self._losses = plan.losses.made(plan.model, plan.optimizer).to(self._device)
         self._float = float_type_of(self._model)
         _scale_rates(plan.optimizer, hvd.size())
-        named = {"compression": plan.compression} if plan.compression is not None else {}
         self._optimizer = hvd.DistributedOptimizer(
             plan.optimizer,
             named_parameters=self._model.named_parameters(),
+            compression=plan.compression or hvd.Compression.none,
             backward_passes_per_step=plan.backward_passes,
-            **named,
         )
 
     def _batches(self, stream: Stream) -> Generator[Batch, None, None]:

@@ -23,11 +23,12 @@ from pyspark.ml.param import Param
 from farandole_spark._private import UNDEFINED, set_defaults
 from farandole_spark.ml._accessors import ANY, param
 from farandole_spark.ml._columns import Column, check_shapes
-from farandole_spark.ml._estimator import FrameworkEstimator, given
+from farandole_spark.ml._estimator import FrameworkEstimator, Job
 from farandole_spark.ml._keras_objects import (
     Custom,
     PackedModel,
     identity_of,
+    in_shape,
     pack,
     pack_model,
     shapes_of,
@@ -35,11 +36,11 @@ from farandole_spark.ml._keras_objects import (
     unpack_arrays,
 )
 from farandole_spark.ml._model import TrainedModel
+from farandole_spark.ml._model_params import ModelArguments
 from farandole_spark.ml._params import Arguments
 from farandole_spark.ml._persistence import Persistent
 from farandole_spark.ml._predict import Predict
 from farandole_spark.ml._training import Trained, Training
-from farandole_spark.ml.backend import Backend
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -119,7 +120,7 @@ class KerasEstimator(_WithModel, FrameworkEstimator):
         """See the base class."""
         return super().described(identity_of(value))
 
-    def train_on(self, backend: Backend, training: Training) -> Trained:
+    def job(self, training: Training) -> Job:
         """See the base class."""
         from farandole_spark.ml._keras_training import KerasPlan, train
 
@@ -137,9 +138,7 @@ class KerasEstimator(_WithModel, FrameworkEstimator):
             label_shapes=self.getLabelShapes(),
             backward_passes=self.getBackwardPassesPerStep(),
         )
-        variables = {"KERAS_BACKEND": plan.model.backend, **self.getBackendEnv()}
-        found = backend.run(train, (training, plan), env=variables)
-        return next(each for each in found if each is not None)
+        return train, plan, {"KERAS_BACKEND": plan.model.backend, **self.getBackendEnv()}
 
     def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> KerasModel:
         """Return the transformer, with the model compiled as for the training."""
@@ -174,6 +173,13 @@ class KerasEstimator(_WithModel, FrameworkEstimator):
         }
 
 
+class KerasModelArguments(ModelArguments, total=False):
+    """The keyword arguments of `KerasModel`."""
+
+    custom_objects: Custom | None
+    _floatx: str | None
+
+
 class KerasModel(_WithModel, TrainedModel):
     """A trained Keras model; `transform` adds `<label>__output` for each label.
 
@@ -186,19 +192,7 @@ class KerasModel(_WithModel, TrainedModel):
     )
     _floatx = Param(UNDEFINED, "_floatx", "Keras' type of floats")
 
-    def __init__(
-        self,
-        *,
-        history: Any = None,
-        model: Any = None,
-        feature_columns: Sequence[str] | None = None,
-        label_columns: Sequence[str] | None = None,
-        custom_objects: Custom | None = None,
-        run_id: str | None = None,
-        _metadata: Mapping[str, Column] | None = None,
-        _floatx: str | None = None,
-    ) -> None:
-        values = given(locals())
+    def __init__(self, **values: Unpack[KerasModelArguments]) -> None:
         super().__init__()
         set_defaults(self, custom_objects={}, _floatx="float32")
         self.setParams(**values)
@@ -218,15 +212,10 @@ def predictor(packed: PackedModel, custom: Custom, floatx: str) -> Predict:
     shapes = shapes_of(model.input_shape)
 
     def predict(features: Sequence[Any]) -> list[Any]:
-        inputs = [_in_shape(np.asarray(each), shape, floatx) for each, shape in zip(features, shapes, strict=True)]
+        arrays = [each.astype(floatx) if each.dtype.kind == "f" else each for each in map(np.asarray, features)]
+        inputs = [in_shape(each, 1, shape) for each, shape in zip(arrays, shapes, strict=True)]
         outputs = model.predict_on_batch(inputs[0] if len(inputs) == 1 else inputs)
         listed = outputs.values() if isinstance(outputs, dict) else outputs
         return list(listed) if isinstance(outputs, dict | list | tuple) else [outputs]
 
     return predict
-
-
-def _in_shape(values: Any, shape: Sequence[int | None], floatx: str) -> Any:
-    found = values.astype(floatx) if values.dtype.kind == "f" else values
-    needed = shape[1:]
-    return found if None in needed else found.reshape(-1, *map(int, (each for each in needed if each is not None)))

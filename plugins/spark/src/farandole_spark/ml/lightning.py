@@ -23,9 +23,8 @@ import torch
 from farandole_spark._private import set_defaults
 from farandole_spark.ml._accessors import ANY, BOOL, INT, INT_OR_NONE, param
 from farandole_spark.ml._columns import Column, check_shapes
-from farandole_spark.ml._estimator import FrameworkEstimator
+from farandole_spark.ml._estimator import FrameworkEstimator, Job
 from farandole_spark.ml._training import Trained, Training
-from farandole_spark.ml.backend import Backend
 from farandole_spark.ml.torch import (
     TorchArguments,
     TorchModel,
@@ -107,40 +106,39 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
         if shapes := self.getInputShapes():
             check_shapes(columns, self.getFeatureCols(), shapes, "input")
 
-    def train_on(self, backend: Backend, training: Training) -> Trained:
+    def job(self, training: Training) -> Job:
         """See the base class. Raises ArgumentError for `trainer_args` that the estimator sets."""
         from farandole_spark.ml._lightning_training import LightningPlan, Plain, train
 
-        arguments, callbacks = self._trainer_arguments()
         plain = None
         if not _is_lightning(self.getModel()):
-            losses, constructors = losses_of(self)
-            plain = Plain(self.getOptimizer(), losses, constructors, places_of(training, self.getInputShapes()))
+            plain = Plain(self.getOptimizer(), losses_of(self), places_of(training, self.getInputShapes()))
         plan = LightningPlan(
             model=self.getModel(),
             plain=plain,
-            callbacks=callbacks,
-            logger=self.getLogger(),
-            log_every_n_steps=self.getLogEveryNSteps(),
-            profiler=self.getProfiler(),
             stops_at_nan=self.getTerminateOnNan(),
-            passes=self.getBackwardPassesPerStep(),
             uses_gpu=self.getUseGpu() and self.getNumGPUs() != 0,
-            arguments=arguments,
+            arguments=self._trainer_arguments(),
         )
-        found = backend.run(train, (training, plan))
-        return next(each for each in found if each is not None)
+        return train, plan, {}
 
-    def _trainer_arguments(self) -> tuple[dict[str, Any], list[Any]]:
-        """Return the arguments in `trainer_args` without its callbacks, and all callbacks of the user."""
-        arguments = dict(self.getTrainerArgs() or {})
+    def _trainer_arguments(self) -> dict[str, Any]:
+        """The user's arguments of the Trainer, from parameters of the estimator and from `trainer_args`."""
+        arguments = {
+            "logger": self.getLogger() or False,
+            "log_every_n_steps": self.getLogEveryNSteps(),
+            "profiler": self.getProfiler(),
+            "accumulate_grad_batches": self.getBackwardPassesPerStep(),
+            **(self.getTrainerArgs() or {}),
+        }
         for name, instead in _SET_BY_ESTIMATOR.items():
             if name in arguments:
                 raise farandole.ArgumentError(
                     f"trainer_args cannot have {name!r}, which the estimator sets; {instead}."
                 )
         more = arguments.pop("callbacks", None) or []
-        return arguments, [*self.getCallbacks(), *(more if isinstance(more, list | tuple) else [more])]
+        own = self.getCallbacks() or []
+        return {**arguments, "callbacks": [*own, *(more if isinstance(more, list | tuple) else [more])]}
 
     def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> TorchModel:
         """Return the transformer with the trained model."""

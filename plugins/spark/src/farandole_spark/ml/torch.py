@@ -21,13 +21,13 @@ import torch
 
 from farandole_spark.ml._accessors import ANY, param
 from farandole_spark.ml._columns import Column, check_shapes
-from farandole_spark.ml._estimator import FrameworkEstimator, given
+from farandole_spark.ml._estimator import FrameworkEstimator, Job
 from farandole_spark.ml._model import TrainedModel
+from farandole_spark.ml._model_params import ModelArguments
 from farandole_spark.ml._params import Arguments, EstimatorParams
 from farandole_spark.ml._predict import Predict, PredictRow
 from farandole_spark.ml._torch_losses import Losses, Places, float_type_of
 from farandole_spark.ml._training import Trained, Training
-from farandole_spark.ml.backend import Backend
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -109,24 +109,21 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
         if shapes := self.getLabelShapes():
             check_shapes(columns, self.getLabelCols(), shapes, "label")
 
-    def train_on(self, backend: Backend, training: Training) -> Trained:
+    def job(self, training: Training) -> Job:
         """See the base class."""
         from farandole_spark.ml._torch_training import TorchPlan, train
 
-        losses, constructors = losses_of(self)
         plan = TorchPlan(
             model=self.getModel(),
             optimizer=self.getOptimizer(),
-            losses=losses,
-            loss_constructors=constructors,
+            losses=losses_of(self),
             metrics=[each if isinstance(each, list | tuple) else [each] for each in self.getMetrics()],
             places=places_of(training, self.getInputShapes()),
             compression=self.getGradientCompression(),
             backward_passes=self.getBackwardPassesPerStep(),
             train_minibatch=self.getTrainMinibatchFn(),
         )
-        found = backend.run(train, (training, plan))
-        return next(each for each in found if each is not None)
+        return train, plan, {}
 
     def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> TorchModel:
         """Return the transformer with the trained model."""
@@ -135,6 +132,15 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         return self.get_model_class()(**self._get_model_kwargs(model, trained.history, optimizer, run_id, columns))
+
+
+class TorchModelArguments(ModelArguments, total=False):
+    """The keyword arguments of `TorchModel`."""
+
+    input_shapes: Shapes | None
+    optimizer: torch.optim.Optimizer | None
+    loss: Any
+    loss_constructors: Any
 
 
 class TorchModel(TrainedModel):
@@ -149,21 +155,7 @@ class TorchModel(TrainedModel):
     loss, setLoss, getLoss = param("loss", ANY, "the loss of the training")
     loss_constructors, setLossConstructors, getLossConstructors = param("loss_constructors", ANY, "made the losses")
 
-    def __init__(
-        self,
-        *,
-        history: Any = None,
-        model: torch.nn.Module | None = None,
-        feature_columns: Sequence[str] | None = None,
-        input_shapes: Shapes | None = None,
-        label_columns: Sequence[str] | None = None,
-        optimizer: torch.optim.Optimizer | None = None,
-        run_id: str | None = None,
-        _metadata: Mapping[str, Column] | None = None,
-        loss: Any = None,
-        loss_constructors: Any = None,
-    ) -> None:
-        values = given(locals())
+    def __init__(self, **values: Unpack[TorchModelArguments]) -> None:
         super().__init__()
         self.setParams(**values)
 
@@ -205,14 +197,14 @@ def check_optimizer(estimator: TorchParams) -> None:
         raise farandole.ArgumentError("the optimizer has parameters of another model; make it with this model's.")
 
 
-def losses_of(estimator: TorchParams) -> tuple[Losses, list[Any]]:
-    """Return the losses with their weights, and the loss constructors. Raises ArgumentError for a wrong number."""
+def losses_of(estimator: TorchParams) -> Losses:
+    """The losses with their weights, and functions that make them. Raises ArgumentError where they are not as many."""
     labels = len(estimator.getLabelCols())
     losses, made = _listed(estimator.getLoss(), labels), _listed(estimator.getLossConstructors(), labels)
     weights = list(estimator.getLossWeights() or [1.0] * labels)
     if len(weights) != labels or len(losses or made) != labels:
         raise farandole.ArgumentError(f"give a loss, or {labels} of them, and as many loss_weights as labels.")
-    return Losses(losses, weights, estimator.getLabelShapes()), made
+    return Losses(losses, weights, estimator.getLabelShapes(), made)
 
 
 def _listed(value: Any, count: int) -> list[Any]:
