@@ -106,6 +106,7 @@ def test_it_is_a_training_in_one_process(tmp_path: Path, kind: Any) -> None:
     model, data = fit(tmp_path, model=seeded(kind))
     assert np.abs(predicted(model, data) - in_one_process(seeded(kind), data)).max() < 1e-5
     assert [each["epoch"] for each in model.getHistory()] == list(range(EPOCHS))
+    assert not model.getModel().training  # as Horovod's
     assert model.getHistory()[1]["loss"] < model.getHistory()[0]["loss"]
     assert files_of(tmp_path) == [f"runs/{model.getRunId()}/checkpoint"]
 

@@ -86,7 +86,7 @@ def test_it_is_a_training_in_one_process(tmp_path: Path) -> None:
     losses = [each["train"]["loss"] for each in model.getHistory()]
     assert losses[0] > losses[-1] and "group_0_y" in model.getHistory()[0]["train"]["all_metrics"][0]
     assert files_of(tmp_path) == [f"runs/{model.getRunId()}/checkpoint"]
-    assert model.getOptimizer().param_groups[0]["lr"] == pytest.approx(0.05)
+    assert model.getOptimizer().param_groups[0]["lr"] == pytest.approx(0.05) and not model.getModel().training
 
 
 def test_weights_of_rows_count(tmp_path: Path) -> None:

@@ -141,8 +141,8 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
         return {**arguments, "callbacks": [*own, *(more if isinstance(more, list | tuple) else [more])]}
 
     def trained_model(self, trained: Trained, run_id: str, columns: Mapping[str, Column]) -> TorchModel:
-        """Return the transformer with the trained model."""
-        model = copy.deepcopy(self.getModel())
+        """The transformer."""
+        model = copy.deepcopy(self.getModel()).eval()
         model.load_state_dict(torch.load(io.BytesIO(trained.model), map_location="cpu", weights_only=True))
         optimizer = self.getOptimizer()
         return self.get_model_class()(**self._get_model_kwargs(model, trained.history, optimizer, run_id, columns))

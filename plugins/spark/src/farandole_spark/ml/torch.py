@@ -129,7 +129,7 @@ class TorchEstimator(TorchParams, FrameworkEstimator):
         """Return the transformer with the trained model."""
         state = torch.load(io.BytesIO(trained.model), map_location="cpu", weights_only=True)
         model, optimizer = copy.deepcopy((self.getModel(), self.getOptimizer()))
-        model.load_state_dict(state["model"])
+        model.eval().load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         return self.get_model_class()(**self._get_model_kwargs(model, trained.history, optimizer, run_id, columns))
 
