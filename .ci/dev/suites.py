@@ -16,7 +16,7 @@ TORCH, MXNET = pytorch(), mxnet()
 OLDEST, *_, NEWEST = (tensorflow(version) for version in pins.TENSORFLOW_PYTHONS)
 _SPARK = Together((TORCH, NEWEST), pins.SPARK, "spark")
 _SPARK_3_5 = Together((TORCH, NEWEST), pins.SPARK_3_5, "spark-3.5")
-_NEWEST_ALONE = "connect digits failing_calls horovod_estimators keras_training lightning_training reader synapseml"
+_NEWEST_SPARK = "connect digits failing_calls horovod_estimators keras_training lightning_training reader"
 
 # By what a path starts with; the first that fits counts. Elsewhere `mxnet` or `tensorflow` in the path says it, and
 # what has neither runs beside PyTorch.
@@ -28,7 +28,7 @@ BESIDE: dict[str, Beside] = {
     "tests/hosts/test_launchers_tensorflow": (Together((TORCH, NEWEST)),),
     "tests/integrations": (Together((TORCH,), pins.INTEGRATIONS, "integrations"),),
     "tests/programs/test_tensorflow": (OLDEST,),
-    **{f"tests/spark/test_{name}": (_SPARK,) for name in [*_NEWEST_ALONE.split(), "torch_training"]},
+    **{f"tests/spark/test_{name}": (_SPARK,) for name in [*_NEWEST_SPARK.split(), "synapseml", "torch_training"]},
     "tests/spark": (_SPARK, _SPARK_3_5),
 }
 # Run only when they are named: they need a GPU, fetch hundreds of MB, or take long.

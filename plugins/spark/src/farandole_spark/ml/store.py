@@ -155,8 +155,7 @@ class Store:
 
     def get_checkpoints(self, run_id: str, suffix: str = ".ckpt") -> list[str]:
         """Return the files of a run whose names end with `suffix`, sorted."""
-        found = self.fs.find(self.get_localized_path(self.get_run_path(run_id)))
-        return sorted(name for name in found if name.endswith(suffix))
+        return self._files(self.get_run_path(run_id), suffix)
 
     def get_checkpoint_filename(self) -> str:
         """Return the name of a checkpoint in its run's folder."""
@@ -211,17 +210,16 @@ class Store:
 
     def is_parquet_dataset(self, path: str) -> bool:
         """Return whether a folder contains Parquet files."""
-        return self.exists(path) and any(each.endswith(".parquet") for each in self._files(path))
+        return self.exists(path) and bool(self._files(path, ".parquet"))
 
     def get_parquet_dataset(self, path: str) -> Any:
         """Return the Parquet files of a folder as a dataset of pyarrow."""
         import pyarrow.dataset
 
-        files = sorted(each for each in self._files(path) if each.endswith(".parquet"))
-        return pyarrow.dataset.dataset(files, format="parquet", filesystem=self.fs)
+        return pyarrow.dataset.dataset(self._files(path, ".parquet"), format="parquet", filesystem=self.fs)
 
-    def _files(self, path: str) -> list[str]:
-        return list(self.fs.find(self.get_localized_path(path)))
+    def _files(self, path: str, suffix: str) -> list[str]:
+        return sorted(each for each in self.fs.find(self.get_localized_path(path)) if each.endswith(suffix))
 
     def get_local_output_dir_fn(self, run_id: str) -> Callable[[], contextlib.AbstractContextManager[str]]:
         """A function that makes a local folder, which is gone after its block, for what callbacks write."""
