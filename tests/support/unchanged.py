@@ -17,7 +17,7 @@ _OWN = {"__abstractmethods__", "__annotations__", "__dict__", "__doc__", "__firs
 def changed_by_import(frameworks: Sequence[str], modules: Sequence[str]) -> list[str]:
     """The names in the frameworks that importing the modules changes, found out in a process of its own."""
     command = [sys.executable, "-W", "ignore", __file__, ",".join(frameworks), ",".join(modules)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
