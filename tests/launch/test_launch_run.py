@@ -25,7 +25,7 @@ def test_starting_costs_little(run: Callable) -> None:
     run("-np", 4, "true")
     after = os.times()
     spent_s = after.children_user + after.children_system - before.children_user - before.children_system
-    assert spent_s < 0.6  # of processor time, an interpreter and click included
+    assert spent_s < 1.2  # seconds of processor time; it is 0.4 where no other program competes for the caches
 
 
 def test_a_command_gets_its_own_options(run: Callable) -> None:
