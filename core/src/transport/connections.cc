@@ -15,7 +15,7 @@ constexpr int kAcceptedPerStep = 64;
 
 constexpr milliseconds kFirstPause{2};
 constexpr milliseconds kLongestPause{100};
-// Afterwards the name is looked up again, since a restarted host may have a new address.
+// After this time the attempt ends and the name is looked up again, since a restarted host may have a new address.
 constexpr milliseconds kLongestAttempt{5000};
 
 bool IsPowerOfTwo(size_t number) { return (number & (number - 1)) == 0; }
@@ -51,7 +51,7 @@ Status Acceptor::Step(const PollSet& set, TimePoint now, std::vector<Authenticat
     const bool due = set.ready(each->connection) || now >= each->handshake.limit();
     const Status moved = due ? each->handshake.Step(each->connection.get(), now) : Status::Ok();
     if (!moved.ok()) Reject(moved.message());
-    // A handshake that is done gives its connection away, so the next line erases its entry.
+    // A finished handshake hands over its connection, so the next line erases its entry.
     if (each->handshake.done()) peers->push_back({std::move(each->connection), each->handshake.theirs()});
     each = moved.ok() && each->connection.valid() ? std::next(each) : pending_.erase(each);
   }
@@ -80,7 +80,7 @@ Status Acceptor::AcceptAll(TimePoint now) {
   return Status::Ok();
 }
 
-// Logs only the 1st, 2nd, 4th, 8th ... connection, so that many strangers cause few lines.
+// Logs only connections number 1, 2, 4, 8, ..., so that a flood of strangers does not fill the log.
 void Acceptor::Reject(const std::string& reason) {
   last_reason_ = reason;
   if (!IsPowerOfTwo(++turned_away_)) return;
@@ -105,8 +105,8 @@ void Connector::Watch(PollSet* set) const {
 
 Status Connector::Step(TimePoint now) {
   const Status status = Attempt(now);
-  // A server that closes the connection after our proof lacks the key or has just ended. A server that has ended does
-  // not answer the next attempt. A server that lacks the key hangs up a second time, and then the error is final.
+  // If a server closes the connection after our proof, it either lacks the key or has just ended. A server that has
+  // ended does not answer the next attempt. A server that lacks the key hangs up again, and then the error is final.
   const bool may_have_ended = handshake_ && handshake_->closed_after_proof() && ++closed_after_proof_ == 1;
   if (status.code() != Code::kPeerLost && status.code() != Code::kDeadline && !may_have_ended) return status;
   last_refusal_ = status.message();

@@ -12,12 +12,12 @@ namespace farandole {
 namespace {
 
 constexpr size_t kHeaderBytes = sizeof(FrameHeader);
-// The most bytes of one system call, so that sending and receiving alternate.
+// The limit for one system call, so that sending and receiving alternate.
 constexpr size_t kMaxBytesPerCall = kHeaderBytes + (512 << 10);
-// Short messages share a system call up to this size. Longer ones go one by one, so that this rank receives and reduces
-// in between (docs/benchmarks/tcp.md#messages-in-one-call).
+// Messages share a system call up to this total size. Longer ones are sent one at a time, so that this rank receives
+// and reduces in between (docs/benchmarks/tcp.md#messages-in-one-call).
 constexpr size_t kGatheredBytes = 16 << 10;
-constexpr size_t kReadAheadBuffer = 8 << 10;  // for messages behind the expected one
+constexpr size_t kReadAheadBuffer = 8 << 10;  // for messages after the expected one
 constexpr size_t kMaxPieces = 16;
 constexpr uint64_t kMaxPayloadBytes = uint64_t{1} << 40;
 
@@ -134,15 +134,15 @@ Status FrameStream::Receive(bool* moved) {
       wanted_bytes += place->iov_len;
       left -= here;
     }
-    // After a short read the socket is empty, but its end may follow without another edge. So an edge counts until a
-    // call finds nothing.
+    // After a short read the socket is empty, but the end of the stream may follow without another edge. So the socket
+    // counts as readable until a call finds nothing.
     if (static_cast<size_t>(got) < wanted_bytes || static_cast<size_t>(got) >= kMaxBytesPerCall) return Status::Ok();
   }
   return Status::Ok();
 }
 
-// Payload that is due or expected goes directly into its memory, the rest through a buffer. Returns the number of
-// places.
+// Fills `places` with the destinations of the next read: payload that is due or expected goes directly to its memory,
+// everything else into `buffer`. Returns the number of places.
 size_t FrameStream::BuildIovec(std::byte* buffer, iovec* places) {
   size_t count = 0;
   const auto add = [&](void* to, size_t size_bytes) {
@@ -164,8 +164,8 @@ size_t FrameStream::BuildIovec(std::byte* buffer, iovec* places) {
   return count;
 }
 
-// Moves each byte to where it belongs, unless it lies there already. memmove, because data that arrived in expected
-// memory may belong at a lower address of the same memory.
+// Moves each byte to its destination, unless it is already there. Uses memmove, because data received into the expected
+// memory may belong at a lower address of that memory.
 Status FrameStream::Dispatch(const std::byte* from, size_t size_bytes) {
   while (size_bytes > 0) {
     const bool of_header = left_bytes_ == 0;
@@ -186,7 +186,7 @@ Status FrameStream::Dispatch(const std::byte* from, size_t size_bytes) {
   return Status::Ok();
 }
 
-// The header is complete.
+// Decides where the payload goes. REQUIRES: the header is complete.
 Status FrameStream::BeginPayload() {
   if (!header_.IsValid()) return {Code::kMismatch, name_ + " sent an invalid frame header"};
   to_ = nullptr;

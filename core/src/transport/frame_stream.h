@@ -1,10 +1,10 @@
-// The messages between two ranks, over a connected, non-blocking socket:
+// Exchanges messages between two ranks over a connected, non-blocking socket:
 //
 //   | header, 64 bytes | payload | header | payload | ...
 //
-// The lanes (lanes.h) and the control connections (message_stream.h) are streams, and say where received payloads go.
-// Payloads move directly between the socket and that memory. Reading and writing say by themselves when the socket can
-// do no more for now, so a poller may watch for changes only (edge-triggered).
+// The lanes (lanes.h) and the control connections (message_stream.h) derive from FrameStream and decide where received
+// payloads go. Payloads move directly between the socket and that memory. may_read() and may_write() report when the
+// socket is empty or full, so a poller can watch for changes only (edge-triggered).
 //
 // No call blocks.
 #pragma once
@@ -27,20 +27,20 @@ namespace farandole {
 
 enum class FrameKind : uint32_t {
   kData = 1,       // counts against the sender's credit on the early lane
-  kAnnounced = 2,  // the payload follows after a grant
-  kGrant = 3,      // the receive of an announced message is posted
-  kGranted = 4,    // the payload that was announced
-  kCredit = 5,     // says only how much was taken
-  kGoodbye = 6,    // tag.id: the rank that leaves
-  kControl = 7,    // of a control connection
+  kAnnounced = 2,  // announces a payload that follows after a grant
+  kGrant = 3,      // the receive for an announced message is posted
+  kGranted = 4,    // carries a payload that was announced
+  kCredit = 5,     // only reports taken_bytes
+  kGoodbye = 6,    // tag.id: the rank that is leaving
+  kControl = 7,    // a message of a control connection
 };
 
-// Sent as it lies in memory. It has the size of a cache line: the kernel copies payloads faster when they are aligned.
+// Sent exactly as it is laid out in memory. Its size is a cache line: the kernel copies aligned payloads faster.
 struct FrameHeader {
   FrameKind kind{};
   uint32_t part = 0;
-  uint64_t size_bytes = 0;   // of the message
-  uint64_t taken_bytes = 0;  // of its receiver's early payloads, so far
+  uint64_t size_bytes = 0;   // size of the message
+  uint64_t taken_bytes = 0;  // early payload that the header's sender has taken so far
   MessageTag tag;
   uint32_t zero[2] = {};
 
@@ -57,8 +57,8 @@ class FrameStream {
  public:
   static constexpr uint64_t kNoContext = ~uint64_t{0};
 
-  // name: of the peer, in errors. reads_ahead: one call may receive several short messages, which are copied once more.
-  // REQUIRES, if true: OnHeader never sets *waits.
+  // name: the peer's name in errors. reads_ahead: one call may receive several short messages, at the cost of one more
+  // copy; REQUIRES if true: OnHeader never sets *waits.
   FrameStream(Descriptor socket, std::string name, bool reads_ahead)
       : socket_(std::move(socket)), name_(std::move(name)), reads_ahead_(reads_ahead) {}
   virtual ~FrameStream() = default;
@@ -70,38 +70,39 @@ class FrameStream {
   int descriptor() const { return socket_.get(); }
   void Close();
 
-  // The payload is read until the message is sent, or copied; then Flush completes its context.
+  // Reads the payload until the message is sent, or copies it now. Flush completes the context once the message is
+  // sent.
   void Queue(const FrameHeader& header, const void* payload, uint64_t context, bool copies = false);
   bool flushed() const { return outgoing_.empty(); }
-  bool is_dropped() const { return dropped_; }  // what is queued is dropped
+  bool is_dropped() const { return dropped_; }  // true after DropQueue: messages are discarded
   size_t unsent_bytes() const { return unsent_bytes_; }
-  // Sends a part of what is queued, if the socket takes it. Sets *moved if bytes were sent.
+  // Sends part of the queue if the socket accepts it. Sets *moved if bytes were sent.
   Status Flush(std::vector<Transport::Completion>* sent, bool* moved);
-  // Copies the payloads of the operation, so that their memory is no longer read; the messages lose their context.
+  // Copies the operation's unsent payloads, so that their memory is no longer read; their messages lose their context.
   void Detach(const MessageTag& operation);
-  // Drops what is queued now or later, and returns the contexts.
+  // Discards everything queued now or later, and returns the contexts.
   std::vector<uint64_t> DropQueue();
 
-  // Receives a part of what has arrived. kPeerLost at the end of the stream.
+  // Receives part of what has arrived. Returns kPeerLost at the end of the stream.
   Status Receive(bool* moved);
   bool waits() const { return waits_; }
   bool is_in_payload() const { return left_bytes_ > 0; }
-  const FrameHeader& header() const { return header_; }  // of the message that waits, or whose payload is received
-  void DropPayload() { to_ = nullptr; }                  // the rest of the one that is received
+  const FrameHeader& header() const { return header_; }  // of the message that waits or is being received
+  void DropPayload() { to_ = nullptr; }                  // discards the rest of the current payload
 
-  // False when the last call found the socket empty, or full.
+  // False if the last call found the socket empty or full, respectively.
   bool may_read() const { return may_read_; }
   bool may_write() const { return may_write_; }
   void OnReady() { may_read_ = may_write_ = true; }
 
  protected:
-  // Memory that may receive the payload of the next message in the same system call as its header. If OnHeader then
-  // names this memory, nothing is copied. In any case the memory is overwritten.
+  // Returns memory that may receive the next message's payload in the same system call as its header. If OnHeader then
+  // chooses this memory, nothing is copied. The memory may be overwritten in any case.
   virtual iovec Expected() { return {}; }
-  // Where the payload goes; null: it is dropped. *waits: it is not read before the next Receive, which asks again;
-  // REQUIRES: Expected was empty. An error ends the stream.
+  // Sets *to to where the payload goes; null discards it. If *waits is set, the payload is left unread until the next
+  // Receive, which calls OnHeader again; REQUIRES: Expected returned nothing. An error ends the stream.
   virtual Status OnHeader(const FrameHeader& header, std::byte** to, bool* waits) = 0;
-  // The whole message has arrived.
+  // Called when the whole message has arrived.
   virtual Status OnMessage(const FrameHeader& header) = 0;
 
  private:
@@ -125,19 +126,19 @@ class FrameStream {
   bool may_read_ = true, may_write_ = true;
 
   std::deque<Outgoing> outgoing_;
-  size_t first_sent_bytes_ = 0;  // of the first message, with its header
-  size_t unsent_bytes_ = 0;      // with headers
+  size_t first_sent_bytes_ = 0;  // bytes of the first message that are sent, with its header
+  size_t unsent_bytes_ = 0;      // including headers
   bool dropped_ = false;
 
-  // The state of receiving. Invariants:
+  // Receive state. Invariants:
   // 1. Bytes of a payload are written only to Expected(), *to_, or a private buffer.
-  // 2. left_bytes_ == 0: a header is received, of which header_bytes_ have arrived; if it is complete, it waits.
-  // 3. left_bytes_ > 0: the rest of the payload of header_ is received, and header_bytes_ == 0.
+  // 2. If left_bytes_ == 0, a header is being received, and header_bytes_ of it have arrived; a complete header waits.
+  // 3. If left_bytes_ > 0, the rest of header_'s payload is being received, and header_bytes_ == 0.
   FrameHeader header_;
   size_t header_bytes_ = 0;
   bool waits_ = false;
-  std::byte* to_ = nullptr;  // where the next byte of the payload goes; null: it is dropped
-  size_t left_bytes_ = 0;    // of the payload
+  std::byte* to_ = nullptr;  // where the next payload byte goes; null: it is discarded
+  size_t left_bytes_ = 0;    // payload bytes still to come
 };
 
 }  // namespace farandole

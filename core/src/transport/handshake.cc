@@ -19,12 +19,12 @@ constexpr size_t kNonceBytes = 32;
 constexpr size_t kPrefixBytes = sizeof(kMagic) + sizeof(uint32_t);
 constexpr size_t kHelloBytes = kPrefixBytes + kPurposeBytes + sizeof(uint32_t) + sizeof(uint64_t) + kNonceBytes;
 
-// The labels have equal length, so the hellos after them begin at the same offset.
+// The labels have equal length, so that the hellos after them begin at the same offset.
 constexpr char kClientLabel[] = "farandole client v1";
 constexpr char kServerLabel[] = "farandole server v1";
 static_assert(sizeof(kClientLabel) == sizeof(kServerLabel), "labels of equal length");
 
-// REQUIRES: magic and version are checked.
+// REQUIRES: the magic and the version have been checked.
 Hello DecodeHello(const Bytes& encoded) {
   Hello hello;
   const char* const purpose = reinterpret_cast<const char*>(encoded.data()) + kPrefixBytes;
@@ -163,7 +163,7 @@ Status Handshake::Complete(int fd, TimePoint now) {
       Enter(kClientProof);
       return Status::Ok();
     case kSendHello:
-      // A server sends its hello before it refuses a wrong version, so that the other rank's error names both, too.
+      // A server sends its hello before it rejects a wrong version, so that both ranks' errors name both versions.
       if (!client) FRD_RETURN_IF_ERROR(CheckVersion(fd, received_));
       Enter(client ? kReadHello : kClientProof);
       return Status::Ok();

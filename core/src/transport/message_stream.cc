@@ -69,7 +69,7 @@ void MessageStream::CloseAfterDrain(int64_t timeout_ms) {
   Close();
 }
 
-// Ends all directions first, so that the peers do not wait for each other.
+// Ends all sending directions first, so that the peers do not wait for each other.
 void CloseAll(std::vector<MessageStream>* streams, int64_t timeout_ms) {
   for (MessageStream& each : *streams) each.EndSending();
   const TimePoint start = Now();

@@ -1,7 +1,7 @@
-// Control messages over a connected, non-blocking socket: small, in order, copied in and out.
+// Exchanges control messages over a connected, non-blocking socket: small, in order, copied in and out.
 //
 // Sending and receiving never block; the stream keeps what does not fit into the socket. The World owns the streams.
-// One thread at a time uses them: the one that drives the progress loop.
+// The thread that drives the progress loop uses them, one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace farandole {
 
-inline constexpr uint32_t kMessageLimitBytes = 64u << 20;  // a peer that sends more is not one of us
+inline constexpr uint32_t kMessageLimitBytes = 64u << 20;  // a peer that sends more is not a rank
 
 class MessageStream final : public FrameStream {
  public:
@@ -23,17 +23,18 @@ class MessageStream final : public FrameStream {
       : FrameStream(std::move(socket), "the other end of a control connection", /*reads_ahead=*/true) {}
 
   void Queue(const Bytes& message);  // REQUIRES: not empty
-  // Sends as much as the socket takes. An error is final; the peer sees the end of the stream.
+  // Sends as much as the socket accepts. An error is final; the peer sees the end of the stream.
   Status Flush();
-  // Appends the complete messages that have arrived. kPeerLost at the end of the stream.
+  // Appends the complete messages that have arrived. Returns kPeerLost at the end of the stream.
   Status Receive(std::vector<Bytes>* messages);
-  // The next Receive returns these messages first. Poll does not tell that they are there.
+  // Makes the next Receive return these messages first. Poll does not report them.
   void PutBack(std::vector<Bytes> messages) { arrived_ = std::move(messages); }
 
-  // Ends our direction if all queued messages could be sent.
+  // Ends the sending direction if all queued messages could be sent.
   void EndSending();
-  // Sends what is queued and ends our direction, then reads and drops all messages until the peer ends its direction or
-  // the time is up. Closing with unread data would reset the connection, and the peer would lose our last messages.
+  // Sends the queue and ends the sending direction, then reads and discards all messages until the peer ends its
+  // direction or the time is up. Closing with unread data would reset the connection, and the peer would lose our last
+  // messages.
   void CloseAfterDrain(int64_t timeout_ms);
 
  private:
@@ -44,7 +45,7 @@ class MessageStream final : public FrameStream {
   std::vector<Bytes> arrived_;
 };
 
-// As CloseAfterDrain for each stream, with one time for all of them.
+// Calls CloseAfterDrain for each stream, with one timeout for all of them.
 void CloseAll(std::vector<MessageStream>* streams, int64_t timeout_ms);
 
 }  // namespace farandole

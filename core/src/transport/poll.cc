@@ -68,7 +68,7 @@ Status Poller::Watch(int descriptor, uint64_t tag, bool edge_triggered) {
 
 void Poller::Forget(int descriptor) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr); }
 
-// To poll an epoll descriptor leaves the edges for Wait.
+// Polling the epoll descriptor itself leaves the edges for Wait.
 void Poller::Sleep(int timeout_ms) const {
   pollfd entry{epoll_.get(), POLLIN, 0};
   poll(&entry, 1, timeout_ms);

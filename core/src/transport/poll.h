@@ -23,17 +23,18 @@ class PollSet {
  public:
   // Adds a descriptor to the next Wait. Ignores an invalid one.
   void Add(const Descriptor& descriptor, short events);
-  // The next Wait ends at this time or at an earlier one.
+  // Makes the next Wait end no later than this time.
   void WakeAt(TimePoint time);
-  // Sleeps until a descriptor is ready or the time has come. False: waits are cancelled, see socket_io.h.
+  // Sleeps until a descriptor is ready or the wake time has come. Returns false if waits are cancelled (socket_io.h).
   bool Wait();
 
-  // Returns whether this very descriptor was ready. Another descriptor that had its number during Wait does not count.
+  // Returns whether this very descriptor was ready. Another descriptor that had the same number during Wait does not
+  // count.
   bool ready(const Descriptor& descriptor) const { return descriptor.valid() && ready_.count(descriptor.serial()) > 0; }
 
  private:
   std::vector<pollfd> entries_;
-  std::vector<uint64_t> serials_;  // of the entries
+  std::vector<uint64_t> serials_;  // of entries_, in the same order
   TimePoint wake_ = TimePoint::max();
   std::unordered_set<uint64_t> ready_;  // serials
 };
@@ -41,15 +42,15 @@ class PollSet {
 class Poller {
  public:
   Status Open();
-  // Reports `tag` when the descriptor is readable (or hung up). Edge-triggered descriptors also report writability, and
-  // each change once.
+  // Reports `tag` when the descriptor is readable or hung up. An edge-triggered descriptor is also reported when it is
+  // writable, and each change is reported once.
   Status Watch(int descriptor, uint64_t tag, bool edge_triggered = false);
   void Forget(int descriptor);
 
-  // Sleeps until a descriptor is ready, or the time is up, or a signal comes.
+  // Sleeps until a descriptor is ready, the time is up, or a signal arrives.
   void Sleep(int timeout_ms) const;
-  // Likewise, and appends the tags of the descriptors that are ready. timeout_ms 0 looks without sleeping. Only the
-  // thread that reads the descriptors may call this: an edge is reported once.
+  // Sleeps in the same way, and appends the tags of the ready descriptors. With timeout_ms 0 it checks without
+  // sleeping. Only the thread that reads the descriptors may call this, because an edge is reported once.
   void Wait(int timeout_ms, std::vector<uint64_t>* tags) const;
 
  private:
@@ -59,7 +60,7 @@ class Poller {
 // Opens a pidfd of this process, to be passed to other processes.
 Status OpenOwnPidfd(Descriptor* pidfd);
 
-// The pidfd of the process at the other end of a Unix socket. Invalid for other sockets, and when the kernel refuses.
+// Returns a pidfd of the process at the other end of a Unix socket. Invalid for other sockets or if the kernel refuses.
 Descriptor PidfdOfPeer(int fd);
 
 }  // namespace farandole

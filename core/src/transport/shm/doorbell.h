@@ -1,14 +1,14 @@
-// Doorbells, by which ranks wake one another.
+// Doorbells, with which ranks wake one another.
 //
-// Each rank owns an eventfd, and one word in the node's shared memory that its peers can see. A rank that stops
-// polling arms its word, looks once more for work, and sleeps in epoll on the eventfd, its sockets and its peers'
-// pidfds. So a ring, a message and a death all end the sleep. Ringing a rank that polls costs a fence and a load;
-// ringing a sleeper also costs one write.
+// Each rank owns an eventfd and one word in the node's shared memory, which its peers can see. A rank that stops
+// polling arms its word, looks for work once more, and sleeps in epoll on the eventfd, its sockets and its peers'
+// pidfds. So a ring, a message or a peer's death ends the sleep. Ringing a rank that polls costs a fence and a load;
+// ringing a sleeping rank costs one more write.
 //
 //   sleeper:  armed = 1; fence; look again; epoll_wait
 //   ringer:   publish; fence; if armed and the ringer clears it: write(eventfd)
 //
-// The two fences guarantee that the sleeper sees what was published, or the ringer sees the armed word.
+// The two fences guarantee that either the sleeper sees what was published, or the ringer sees the armed word.
 //
 // Only a rank's own threads arm and disarm its word; any thread of any rank may ring, which clears it.
 #pragma once
@@ -36,17 +36,18 @@ inline Status MakeEvent(Descriptor* event) {
 // Wakes the thread that sleeps on the event; async-signal-safe.
 inline void SignalEvent(int event) {
   const uint64_t one = 1;
-  // The write fails only when the counter is full, and then the event is signalled already.
+  // The write fails only if the counter is full, and then the event is already signalled.
   [[maybe_unused]] const ssize_t written = write(event, &one, sizeof(one));
 }
 
-// Clears the signals so far, so that the next sleep lasts until a later signal.
+// Clears all signals received so far, so that the next sleep lasts until a later signal.
 inline void DrainEvent(int event) {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(event, &count, sizeof(count));
 }
 
-// Rings if armed. REQUIRES: RingFence was called after the publication; one call serves many doorbells.
+// Ring wakes the rank if its word is armed. REQUIRES: RingFence was called after the publication; one call serves many
+// doorbells.
 inline void RingFence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 inline void Ring(DoorbellWord& doorbell, int event) {
   if (doorbell.armed.load(std::memory_order_relaxed) == 0) return;

@@ -15,7 +15,7 @@
 namespace farandole {
 namespace {
 
-// The seals keep every rank from resizing the file, so no access can lie behind its end.
+// The seals keep every rank from resizing the file, so no access can fall beyond its end.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 }  // namespace
@@ -77,9 +77,9 @@ Status Map(int memfd, size_t size_bytes, std::byte** data) {
   return Status::Ok();
 }
 
-// The mappings of this process, by inode, where it has one for each memfd. The inode identifies the memfd: all memfds
-// lie in one file system of the kernel, and an inode in use is not used again. The lock is needed since ranks that are
-// threads map at any time.
+// The mappings of this process by inode, in builds that map each memfd once. The inode identifies the memfd: all memfds
+// are in one file system of the kernel, and an inode in use is not reused. The lock is needed because ranks that are
+// threads may map at any time.
 struct Mapping {
   std::byte* data = nullptr;
   int users = 0;

@@ -1,16 +1,16 @@
 // Memory that the ranks of one machine share.
 //
-// A segment is a memfd. A memfd has no name, so nothing stays behind after SIGKILL, the size of /dev/shm does not
-// matter, and only ranks that are handed its descriptor can open it. Its size is sealed: a peer that shrinks the file
-// under a reader would cause SIGBUS. The receiver checks the seals before it maps. Pages are zero until first touched,
-// and cost nothing until then.
+// A segment is a memfd. A memfd has no name, so nothing is left behind after SIGKILL, the size of /dev/shm does not
+// matter, and only ranks that receive its descriptor can open it. Its size is sealed, because a peer that shrinks the
+// file under a reader would cause SIGBUS. The receiver checks the seals before it maps the file. Pages are zero and use
+// no memory until first touched.
 //
-// ShmNode owns the segment of its node. Move-only; the mapping lives as long as the SharedSegment. One thread at a
-// time uses an object; the data in the memory have their own rules.
+// ShmNode owns its node's segment. Move-only; the mapping lives as long as the SharedSegment. One thread at a time uses
+// an object; the data in the memory have their own rules.
 //
-// Two ranks see a segment at two addresses. This also holds for ranks that are threads of one test, so tests find a
+// Two ranks see a segment at two addresses. This also holds for ranks that are threads of one test, so tests detect a
 // pointer that was written into shared memory by mistake. The thread sanitizer, however, identifies memory by its
-// address and would miss races between such ranks. So in its builds a process maps each memfd only once.
+// address and would miss races between such ranks, so in its builds a process maps each memfd only once.
 #pragma once
 
 #include <cstddef>
@@ -38,16 +38,17 @@ class SharedSegment {
   SharedSegment(SharedSegment&& other) noexcept;
   SharedSegment& operator=(SharedSegment&& other) noexcept;
 
-  // A fresh, zeroed segment. kInternal names the size when the machine lacks the memory.
+  // Makes a fresh, zeroed segment. kInternal names the size if the machine lacks the memory.
   static Status Create(size_t size_bytes, SharedSegment* segment);
-  // A segment that another rank has made. Takes the descriptor. kMismatch when its size or its seals are not as agreed.
+  // Maps a segment that another rank made, and takes over its descriptor. kMismatch: its size or seals are not as
+  // agreed.
   static Status Attach(Descriptor memfd, size_t size_bytes, SharedSegment* segment);
 
   std::byte* data() const { return data_; }
   size_t size_bytes() const { return size_bytes_; }
   int descriptor() const { return memfd_.get(); }
-  // Called once all members have the segment. A mapping needs no descriptor, and a forked child that inherits the
-  // descriptor would keep the memory alive.
+  // Called once all members have the segment. The mapping does not need the descriptor, and a forked child that
+  // inherits it would keep the memory alive.
   void CloseDescriptor() { memfd_.Reset(); }
 
  private:
@@ -59,7 +60,7 @@ class SharedSegment {
 };
 
 Status MapShared(int memfd, size_t size_bytes, std::byte** data);
-// REQUIRES: mapped by MapShared with this size.
+// REQUIRES: MapShared mapped `data` with this size.
 void UnmapShared(std::byte* data, size_t size_bytes);
 
 }  // namespace farandole

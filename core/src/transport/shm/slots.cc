@@ -6,7 +6,7 @@
 #include "common/failpoint.h"
 
 namespace farandole {
-// Each member has whole pairs of lines, because processors fetch a line together with its neighbour.
+// Each member has whole pairs of cache lines, because processors fetch a line together with its neighbour.
 size_t SlotBuffer::StrideOf(size_t payload_bytes) {
   constexpr size_t kGrain = 2 * sizeof(Line);
   const size_t behind = payload_bytes > kInLineBytes ? payload_bytes : 0;
@@ -51,12 +51,12 @@ void SlotBuffer::Write(const SlotTensor* tensors, size_t tensor_count, uint64_t 
     }
     at += size_bytes;
   }
-  // The release publishes the payload along with the number.
+  // The release store publishes the payload along with the generation.
   line(self_)->generation.store(wants_doorbell ? generation | kWantsDoorbell : generation, std::memory_order_release);
 }
 
-// In whole lines, which do not cross between members twice. The remainder that fills no line goes to a different member
-// for each tensor, so that many small tensors do not all go to one.
+// Shares consist of whole lines, so that no line crosses between members twice. The remainder that does not fill a line
+// goes to a different member for each tensor, so that many small tensors do not all go to one member.
 SlotBuffer::Elements SlotBuffer::ShareOf(const SlotTensor& tensor, size_t index, int member) const {
   const size_t line_elements = kLineBytes / SizeOf(tensor.dtype), lines = tensor.element_count / line_elements;
   const auto members = static_cast<size_t>(member_count_), m = (static_cast<size_t>(member) + index) % members;
@@ -85,8 +85,8 @@ void SlotBuffer::WriteForOthers(const SlotTensor* tensors, size_t tensor_count, 
   line(self_)->generation.store(wants_doorbell ? generation | kWantsDoorbell : generation, std::memory_order_release);
 }
 
-// Its own line comes first, which is up to twice as fast for the smallest payloads: presumably the processor loads its
-// own line early, while the other is on its way, and again when another core has looked at it meanwhile
+// Checks this member's own line first, which is up to twice as fast for the smallest payloads. Presumably the processor
+// loads its own line while the other one is on its way, and reloads it if another core has read it meanwhile
 // (docs/benchmarks/shared-memory.md#waiting).
 bool SlotBuffer::AllHaveWritten(uint64_t generation) const {
   if (!HasWritten(self_, generation)) return false;

@@ -1,5 +1,5 @@
-// Buffer slots of one small operation: every member writes its input into a slot of shared memory and then a sequence
-// number (the generation of the operation, messages.h). Two buffers are used in turns; a SlotBuffer is one of them:
+// The buffer slots of one small operation: every member writes its input into a slot in shared memory, followed by a
+// sequence number (the operation's generation, messages.h). Two buffers alternate; a SlotBuffer is one of them:
 //
 //   member 0   [ payload up to 56 bytes, or `reduced` | generation ] [ larger payload ... ]
 //   member 1   [ payload up to 56 bytes, or `reduced` | generation ] [ larger payload ... ]
@@ -10,7 +10,7 @@
 //   two phases   WriteForOthers; AllHaveWritten; each member reduces one share of the elements for all, then
 //                PublishShare; AllHaveReduced; each copies the others' shares. For payloads above kMaxOnePhaseBytes
 //
-// Thread safety: one thread at a time uses the slot of a member; SlotBuffer points into the node's segment and owns no
+// Thread safety: one thread at a time uses a member's slot. A SlotBuffer points into the node's segment and owns no
 // memory.
 //
 // Invariants:
@@ -22,9 +22,10 @@
 //    slot of the next member, over an input that nobody else reads. So the phases need no further memory.
 // 4. `reduced` is used only if the payload is not in the line.
 //
-// A node that is one of several has one more slot, for the result: its leader reduces the inputs, exchanges the partial
-// with other leaders, writes the result there, and announces it. The others read it instead of the inputs. The
-// invariants hold as before, since no member writes k + 1 before it has read the result of use k.
+// If there are several nodes, each node has one more slot, for the result: the node's leader reduces the inputs,
+// exchanges the partial result with the other leaders, writes the final result there, and announces it. The other
+// members read it instead of the inputs. The invariants still hold, since no member writes k + 1 before it has read the
+// result of use k.
 #pragma once
 
 #include <atomic>
@@ -35,11 +36,11 @@
 
 namespace farandole {
 
-// Larger payloads are reduced in two phases: then each member reads and reduces only its share, but all wait twice
+// Larger payloads are reduced in two phases: each member reads and reduces only its share, but all members wait twice
 // (docs/benchmarks/shared-memory.md#two-phases).
 inline constexpr size_t kMaxOnePhaseBytes = 2 << 10;
 
-// A tensor of the payload. A null input reads as zeros; the result for a null output is dropped.
+// One tensor of the payload. A null input reads as zeros; the result for a null output is discarded.
 struct SlotTensor {
   const void* input = nullptr;
   void* output = nullptr;  // may be the input
@@ -50,21 +51,21 @@ struct SlotTensor {
 
 class SlotBuffer {
  public:
-  // A bit of the generation word: this member may sleep, so the one that writes or reduces last rings its doorbell.
+  // Flag in the generation word: this member may sleep, so the member that writes or reduces last rings its doorbell.
   static constexpr uint64_t kWantsDoorbell = uint64_t{1} << 63;
 
   static size_t BytesFor(int member_count, size_t payload_bytes);
 
-  // REQUIRES: `memory` is aligned to a cache line, was zero or cleared before the first use, and has BytesFor(...)
-  // bytes; the payload is as large for all members and uses. `self` is the member that uses this object.
+  // REQUIRES: `memory` is aligned to a cache line, is zero or cleared before the first use, and has BytesFor(...)
+  // bytes; the payload has the same size for all members and uses. `self` is the member that uses this object.
   SlotBuffer(std::byte* memory, int member_count, size_t payload_bytes, int self = 0);
 
-  // Forgets all uses, for another operation. A thread that still polls an operation that has just ended may see
-  // anything, so callers check the ticket under the lock.
+  // Forgets all uses, so that another operation can use the buffer. A thread that still polls an operation that has
+  // just ended may read anything, so callers check the ticket under the lock.
   void Clear();
-  // Writes this member's inputs. REQUIRES: this member has read everything of the use before.
+  // Writes this member's inputs. REQUIRES: this member has read everything of the previous use.
   void Write(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_doorbell = false);
-  // The number of the use that the member wrote last in this buffer; 0 before its first.
+  // Returns the number of the last use that the member wrote in this buffer; 0 before its first.
   uint64_t LatestOf(int member) const {
     return line(member)->generation.load(std::memory_order_acquire) & ~kWantsDoorbell;
   }
@@ -76,21 +77,21 @@ class SlotBuffer {
   struct Elements {
     size_t first, count;
   };
-  // The elements of tensor `index` of a payload that a member reduces for all.
+  // Returns the elements of tensor number `index` that `member` reduces for all members.
   Elements ShareOf(const SlotTensor& tensor, size_t index, int member) const;
-  // As Write, without this member's own share, which it takes from its input.
+  // Writes like Write, but leaves out this member's own share, which this member reads from its input.
   void WriteForOthers(const SlotTensor* tensors, size_t tensor_count, uint64_t generation, bool wants_doorbell);
-  // This member has written its share of the result.
+  // Announces that this member has written its share of the result.
   void PublishShare(uint64_t generation) const { line(self_)->reduced.store(generation, std::memory_order_release); }
   bool HasReduced(int member, uint64_t generation) const {
     return line(member)->reduced.load(std::memory_order_acquire) == generation;
   }
   bool AllHaveReduced(uint64_t generation) const;
-  // Where the member's share of the result lies: in the slot of the next member (invariant 3).
+  // Returns where the member's share of the result is stored: in the next member's slot (invariant 3).
   std::byte* slot_of_share(int member) const { return payload_to_write((member + 1) % member_count_); }
 
-  // Prefetches the lines to which this member will soon write, for a payload of one phase. The other members have read
-  // them, so without prefetching the write would wait until their caches release the lines; a larger copy hides that
+  // Prefetches the lines that this member will soon write, for a one-phase payload. The other members have read them,
+  // so without prefetching the write would wait until their caches release the lines; a larger copy hides that delay
   // (docs/benchmarks/shared-memory.md#prefetching).
   void PrefetchSlot(int member) const;
 
@@ -100,7 +101,7 @@ class SlotBuffer {
   // REQUIRES: this member has written, and no other thread changes its line.
   void RequestDoorbell(int member) { line(member)->generation.fetch_or(kWantsDoorbell); }
 
-  // ---- the result, behind the parts of the members
+  // ---- the result, stored after the members' slots
   static SlotBuffer WithResult(std::byte* memory, int member_count, size_t payload_bytes, int self = 0) {
     SlotBuffer buffer(memory, member_count, payload_bytes, self);
     buffer.has_result_ = true;
@@ -110,7 +111,7 @@ class SlotBuffer {
     return BytesFor(member_count + 1, payload_bytes);
   }
   std::byte* result() const { return payload_to_write(member_count_); }
-  // Tells the members that the result of this use is complete; or that there will be none.
+  // Announces that the result of this use is complete, or that there will be none.
   void AnnounceResult(uint64_t generation, bool is_given_up = false) const {
     line(member_count_)->generation.store(is_given_up ? generation | kGivenUp : generation, std::memory_order_release);
   }
@@ -119,15 +120,15 @@ class SlotBuffer {
   }
   bool HasGivenUp(uint64_t generation) const { return HasResult(generation | kGivenUp); }
 
-  // The payload of a member.
+  // Returns a member's payload.
   const std::byte* payload(int member) const {
     return memory_ + static_cast<size_t>(member) * stride_bytes_ + payload_offset_;
   }
   std::byte* payload_to_write(int member) const { return const_cast<std::byte*>(payload(member)); }
   int member_count() const { return member_count_; }
   int self() const { return self_; }
-  // Returns whether the payload shares the line of the generation. Behind it, up to kInLineBytes, there may be bytes of
-  // a former use.
+  // Returns whether the payload shares a cache line with the generation. The rest of the line, up to kInLineBytes, may
+  // hold bytes of an earlier use.
   bool payload_is_in_line() const { return payload_offset_ == 0; }
   static constexpr size_t kInLineBytes = 56;
 
@@ -135,7 +136,7 @@ class SlotBuffer {
   struct alignas(64) Line {
     union {
       std::byte payload[kInLineBytes];
-      std::atomic<uint64_t> reduced;  // in two phases: the last use of which the member has written its share
+      std::atomic<uint64_t> reduced;  // two phases: the last use whose share the member has written
     };
     std::atomic<uint64_t> generation;
   };
