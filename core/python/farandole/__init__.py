@@ -138,7 +138,7 @@ __all__ = [
 if not _typing.TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> object:
-        """Says where the collectives are, which users look for here."""
+        """Raise an AttributeError that names the module with the collectives, since users look for them here."""
         raise AttributeError(
             f"module 'farandole' has no attribute {name!r}; collectives and optimizers are in the module of your "
             "framework: import farandole_torch, farandole_tensorflow, farandole_mxnet or, for arrays, farandole.numpy",

@@ -1,4 +1,4 @@
-"""Elastic training without a framework, say with numpy: a rank is lost or leaves, and the others go on.
+"""Elastic training without a framework, for example with numpy: if a rank is lost or leaves, the others continue.
 
     import farandole.elastic
 

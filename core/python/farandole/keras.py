@@ -1,11 +1,12 @@
-"""Farandole for Keras, on the framework that Keras uses: what Horovod's users know as horovod.keras.
+"""Farandole for Keras, on the framework that Keras uses; the counterpart of horovod.keras.
 
     import farandole.keras as hvd
 
-It has the names of `farandole_torch.keras` where Keras runs on PyTorch, and of `farandole_tensorflow.keras` where it
-runs on TensorFlow. Which it is, KERAS_BACKEND says, and it is settled when Keras is first imported.
+The module has the names of `farandole_torch.keras` if Keras runs on PyTorch, and those of
+`farandole_tensorflow.keras` if Keras runs on TensorFlow. KERAS_BACKEND selects the framework when Keras is first
+imported.
 
-Of the core, only this module imports Keras and a plugin, and nothing of the core imports this module.
+This is the only module of the core that imports Keras and a plugin. No other module of the core imports it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import sys
 from importlib import import_module
 from typing import Any
 
-_BACKENDS = ("torch", "tensorflow")  # of Keras: those for which there is a plugin
+_BACKENDS = ("torch", "tensorflow")  # the Keras backends that have a plugin
 _REMEDY = "set the environment variable KERAS_BACKEND=torch or KERAS_BACKEND=tensorflow before the program starts"
 
 
 def _backend() -> str:
-    """Returns the framework that Keras runs on. Raises ImportError with the remedy if Keras cannot be imported."""
+    """Return the framework that Keras runs on. Raises ImportError with the remedy if Keras cannot be imported."""
     try:
         keras = import_module("keras")
     except ImportError as error:  # also of the framework that Keras would use
@@ -31,7 +32,7 @@ def _backend() -> str:
 
 
 def _plugin(backend: str) -> Any:
-    """The module for Keras on this framework. Raises ImportError, which says what to do, where there is none."""
+    """Return the module for Keras on this framework. Raises ImportError with the remedy if there is none."""
     if backend not in _BACKENDS:
         raise ImportError(f"farandole.keras is for Keras on PyTorch or TensorFlow, and Keras uses {backend}: {_REMEDY}")
     package = f"farandole_{backend}"

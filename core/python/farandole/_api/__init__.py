@@ -1,1 +1,1 @@
-"""The parts that plugins offer to users: operations, handles, process sets, objects, words and errors."""
+"""The parts that plugins offer to users: operations, handles, process sets, objects, arguments and errors."""

@@ -1,7 +1,7 @@
-"""The part that a framework's plugin supplies: where a tensor's memory is, and a handful of conversions. No decisions.
+"""The interface that a framework's plugin implements: the memory of tensors and a few conversions, but no decisions.
 
-Everything that two plugins would otherwise both contain (operations, names, groups, accumulation, compression, objects)
-lives once in this package and is handed an Adapter.
+Code that every plugin needs (operations, names, groups, accumulation, compression, objects) lives in this package and
+uses an Adapter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class DType(enum.IntEnum):
-    """Element types the core reduces: the numbers are those of farandole.h, the rows those of the core's types.def."""
+    """Element types that the core reduces. The numbers match farandole.h, and the rows match the core's types.def."""
 
     UINT8 = 0, "u", 1
     INT8 = 1, "i", 1
@@ -37,7 +37,7 @@ class DType(enum.IntEnum):
     COMPLEX128 = 14, "c", 16
 
     kind: str
-    """The letter of numpy's array interface: unsigned, signed integer, floating point, bool or complex."""
+    """The type letter in numpy's array interface: unsigned or signed integer, floating point, bool or complex."""
     itemsize: int
     """Size of one element in bytes."""
 
@@ -50,17 +50,17 @@ class DType(enum.IntEnum):
 
     @property
     def title(self) -> str:
-        """The name users know, such as "float32"."""
+        """Return the name that users know, such as "float32"."""
         return self.name.lower()
 
     @property
     def is_floating(self) -> bool:
-        """Returns whether its values have fractions."""
+        """Return whether this is a floating-point type."""
         return self.kind == "f"
 
 
 CUDA = 1
-"""The kind of device that `DeviceMemory` speaks of; the number is that of farandole.h."""
+"""The device kind of the tensors that `DeviceMemory` handles; the number matches farandole.h."""
 
 
 class Buffer(NamedTuple):
@@ -72,30 +72,30 @@ class Buffer(NamedTuple):
 
 
 class DeviceMemory(ABC, Generic[T]):
-    """A framework's tensors on CUDA devices, as the core takes them. Stateless."""
+    """Access to the memory of a framework's tensors on CUDA devices. Stateless."""
 
     @abstractmethod
     def holds(self, tensor: T) -> bool:
-        """Returns whether the tensor lies on a CUDA device. The call precedes `describe`, so it may get any object."""
+        """Return whether the tensor lies on a CUDA device. The call precedes `describe`, so it may get any object."""
 
     @abstractmethod
     def device_of(self, tensor: T) -> Hashable:
-        """The device of a tensor for which `holds` is true; equal for tensors of one device."""
+        """Return the device of a tensor for which `holds` is true. Tensors on the same device give equal results."""
 
     @abstractmethod
     def buffer(self, tensor: T) -> Buffer | None:
-        """The memory on its device of a tensor that lies there, or None where it is not contiguous.
+        """Return the device memory of a tensor, or None if the tensor is not contiguous.
 
-        A tensor without elements has an address there, too: by it the core knows which device it is.
+        A tensor without elements also has a device address, because the core finds the device by the address.
         """
 
     @abstractmethod
     def mark(self, tensor: T) -> tuple[int, object]:
-        """An event (CUevent) behind all that this thread has asked of the tensor's device, and what keeps it alive."""
+        """Return a CUevent after all work that this thread has queued on the tensor's device, and the event's owner."""
 
     @abstractmethod
     def adopt(self, like: T, address: int, keep: object, shape: tuple[int, ...], dtype: DType) -> T:
-        """A tensor over contiguous memory on the device of `like`, which is valid as long as `keep` is alive."""
+        """Return a tensor over contiguous memory on the device of `like`. The memory is valid while `keep` is alive."""
 
 
 Direct = tuple[int, int, DType, tuple[int, ...]]
@@ -106,32 +106,32 @@ class Adapter(ABC, Generic[T]):
     """The conversions between one framework's tensors and memory. Stateless: one object serves all threads."""
 
     package = ""
-    """The framework's, where its own code calls the plugin: what looks for the user's line passes over its frames."""
+    """The framework's package, if its own code calls the plugin. A search for the user's line skips its frames."""
 
     array_type: type[T] | None = None
-    """A short way, where there is one: what is of exactly this type shows its memory, element type and shape through
-    `__array_struct__` (numpy's array interface) or `__dlpack_c_exchange_api__` (DLPack's), and is ready. The core then
-    reads them by itself; only where it cannot use them as they are the methods below are asked."""
+    """A type that the core can read by itself, or None. A tensor of exactly this type is ready, and shows its memory,
+    element type and shape through `__array_struct__` (numpy's array interface) or `__dlpack_c_exchange_api__` (DLPack).
+    The core calls the methods below only if it cannot use the tensor as it is."""
 
     shows_memory: Callable[[T], bool] | None = None
-    """Returns whether a tensor of `array_type` does so: its memory is the host's. None: all do. Most calls ask, before
-    they make a tensor for the result, so this must be cheap; the core sees by itself whose memory it is."""
+    """Return whether the memory of a tensor of `array_type` is on the host. None: it always is. Most calls use this
+    before they allocate the result, so it must be cheap. The core checks by itself where the memory is."""
 
     device: DeviceMemory[T] | None = None
-    """Where there is one, tensors on CUDA devices are given to the core as they lie there; a backend takes them so, or
-    the core copies them beside the host's work. Else the operation goes through a staging tensor on the host."""
+    """Access to tensors on CUDA devices, or None. With it, the core gets such tensors without a copy: a backend uses
+    them in place, or the core copies them while the host works. Without it, they go through a host staging tensor."""
 
     is_profiled: Callable[[], bool] | None = None
-    """Returns whether a profiler of the framework is on in the calling thread. While it is, each call is a `span`. Each
-    call asks, so this must be cheap."""
+    """Return whether a profiler of the framework is active in the calling thread. If so, each call is shown as a
+    `span`. Each call uses this, so it must be cheap."""
 
     def span(self, title: str) -> AbstractContextManager[object]:
-        """A context that the profiler shows under `title`."""
+        """Return a context that the profiler shows under `title`."""
         return nullcontext()
 
     @abstractmethod
     def describe(self, tensor: T) -> tuple[DType, tuple[int, ...]]:
-        """Element type and shape of a tensor.
+        """Return the element type and shape of a tensor.
 
         Raises:
             TypeError: not a tensor of this framework.
@@ -140,24 +140,24 @@ class Adapter(ABC, Generic[T]):
 
     @abstractmethod
     def buffer(self, tensor: T) -> Buffer | None:
-        """The tensor's own memory, or None where it is not contiguous or not in this process's memory.
+        """Return the tensor's own memory, or None if it is not contiguous or not in this process's memory.
 
         None makes the operation go through a staging tensor: `empty(host=True)`, `assign`, and `assign` back.
         """
 
     def pin(self, tensor: T) -> object:
-        """An object that, while it lives, keeps the memory of `buffer` where it is; None where none can."""
+        """Return an object that keeps the memory of `buffer` in place while the object lives; None if impossible."""
         return tensor
 
     def direct(self, source: T, target: T | None) -> tuple[T, Direct] | None:
-        """A short way for plain tensors of the host, which saves most of the calls below; None for all others.
+        """Return the fast path for a plain host tensor, which avoids most of the calls below; None for other tensors.
 
-        Returns the target (given None, a new tensor like `source`), and where the core reads and writes.
+        The result is the target (a new tensor like `source` if `target` is None), and where the core reads and writes.
         """
         return None
 
     def check_target(self, tensor: T) -> None:
-        """Raise ValueError or TypeError where `assign` to this tensor would; asked before anything is sent."""
+        """Raise ValueError or TypeError if `assign` to this tensor would. Called before anything is sent."""
         return None
 
     def ready(self, tensor: T) -> None:
@@ -166,10 +166,10 @@ class Adapter(ABC, Generic[T]):
 
     @abstractmethod
     def empty(self, like: T, shape: tuple[int, ...], dtype: DType, *, host: bool = False) -> T:
-        """A new tensor with undefined contents, on the device of `like`; with `host`, one that has a `buffer`."""
+        """Return an uninitialised tensor on the device of `like`; with `host`, the tensor has a `buffer`."""
 
     def empty_like(self, tensor: T, /) -> T:
-        """`empty` with the tensor's own shape and element type."""
+        """Return `empty` with the tensor's own shape and element type."""
         dtype, shape = self.describe(tensor)
         return self.empty(tensor, shape, dtype)
 
@@ -182,21 +182,21 @@ class Adapter(ABC, Generic[T]):
 
     @abstractmethod
     def cast(self, tensor: T, dtype: DType) -> T:
-        """A tensor of the same contents with another element type.
+        """Return a tensor with the same contents and another element type.
 
         Where a device works asynchronously, the given one may be freed at once, and may come from another thread.
         """
 
     @abstractmethod
     def scale_(self, tensor: T, factor: float) -> None:
-        """Multiply in place; the tensor is of a floating type."""
+        """Multiply a tensor of a floating-point type in place."""
 
     def names_object(self, name: object) -> bool:
-        """Returns whether `broadcast_parameters` takes any object under this name of a mapping, not a tensor alone."""
+        """Return whether `broadcast_parameters` takes any object under this name of a mapping, not a tensor alone."""
         return False
 
     def items(self, tensors: object) -> list[tuple[str, T]]:
-        """(name, tensor) pairs of what users hand to `broadcast_parameters`, in an order that is equal on all ranks.
+        """Return (name, tensor) pairs of the argument of `broadcast_parameters`, in the same order on all ranks.
 
         The default takes a mapping of names to tensors, which it sorts, or an iterable of (name, tensor) pairs or of
         tensors, which are named by their position; None in place of a tensor is left out.
@@ -215,7 +215,7 @@ class Adapter(ABC, Generic[T]):
         return pairs
 
     def adopt(self, like: T, memory: memoryview, shape: tuple[int, ...], dtype: DType) -> T:
-        """A tensor on the device of `like` with the contents of `memory`, flat writable bytes.
+        """Return a tensor on the device of `like` with the contents of `memory`, which is flat writable bytes.
 
         The default copies. A framework that can wrap foreign memory and keep `memory` alive overrides this.
         """

@@ -1,4 +1,4 @@
-"""The operations that return new tensors once these are computed: those that every framework has."""
+"""The blocking operations that return new tensors; every framework has them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from farandole._api.refusals import CallGuard
 from farandole._training.compression import Casts, Compression, Compressor, check_compressor
 
 T = TypeVar("T")
-_ALLREDUCE = Kind.ALLREDUCE  # to look a member up takes 70 ns
+_ALLREDUCE = Kind.ALLREDUCE  # saves 70 ns for the lookup of the member
 Perform = Callable[[Kind, Sequence[T], Parameters], list[T]]
 
 
@@ -24,12 +24,12 @@ class BasicCollectives(Generic[T]):
     """
 
     def __init__(self, casts: Casts[T], perform: Perform[T], run: Act[T, T] | None = None) -> None:
-        """Check and compress what `perform` is given.
+        """Check and compress the tensors before `perform` gets them.
 
         Args:
             casts: describes and converts tensors; an Adapter does.
             perform: performs one operation on all tensors that it gets, and returns a new one for each.
-            run: a shorter way for one tensor without compression.
+            run: a faster path for one tensor without compression.
         """
         self.Compression: Compression[T] = Compression(casts)
         self._perform = perform
@@ -90,7 +90,7 @@ class BasicCollectives(Generic[T]):
         return self._compressed(_ALLREDUCE, tensors, parameters, compression)
 
     def allgather(self, tensor: T, name: str | None = None, process_set: ProcessSet | None = None) -> T:
-        """The ranks' tensors one after the other along the first dimension, the lowest rank's first, as a new tensor.
+        """Concatenate the ranks' tensors along the first dimension, in rank order, into a new tensor.
 
         The first dimension may differ between ranks and may be 0; the others and the dtype are alike.
 
@@ -123,10 +123,10 @@ class BasicCollectives(Generic[T]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> T:
-        """This rank's rows of what `allreduce` would give, as a new tensor.
+        """Return this rank's rows of the result of `allreduce`, as a new tensor.
 
-        Every rank gets as many rows; where the rows do not divide evenly, the first ranks get one more. `op` is any
-        reduction but Adasum.
+        Every rank gets the same number of rows; if the rows do not divide evenly, the first ranks get one more. `op` is
+        any reduction except Adasum.
 
         Example:
             >>> hvd.reducescatter(np.array([3.0, 3.0]), op=hvd.Sum)
@@ -170,7 +170,7 @@ class BasicCollectives(Generic[T]):
 
 
 def check(kind: Kind, tensors: Sequence[object], parameters: Parameters) -> None:
-    """Raises TypeError or ValueError for what is no group of tensors, or no reduction of this kind."""
+    """Raise TypeError or ValueError if `tensors` is not a group of tensors, or the reduction does not fit the kind."""
     with CallGuard(parameters[0], parameters[5]):
         check_sequence(tensors)
         if kind is Kind.REDUCESCATTER:

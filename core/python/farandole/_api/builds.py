@@ -1,4 +1,4 @@
-"""Functions that say what works in this installation, under Horovod's names.
+"""Functions that report the features of this installation, under Horovod's names.
 
 Farandole is compiled against no communication library and no CUDA: it uses the libraries that it finds at run time. So
 the functions whose names end in _built look for a library, and those whose names end in _enabled read the setting that
@@ -14,7 +14,7 @@ from farandole._start import environment
 
 
 def mpi_built() -> bool:
-    """Returns whether an MPI library is here that can carry collectives.
+    """Return whether an MPI library that can run collectives is installed.
 
     Example:
         >>> hvd.mpi_built() in (True, False)
@@ -25,7 +25,7 @@ def mpi_built() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Returns whether FARANDOLE_BACKEND names MPI, so that it carries collectives here.
+    """Return whether FARANDOLE_BACKEND names MPI, so that MPI runs the collectives.
 
     Example:
         >>> hvd.mpi_enabled()
@@ -35,7 +35,7 @@ def mpi_enabled() -> bool:
 
 
 def mpi_threads_supported() -> bool:
-    """Returns `mpi_enabled()`: an MPI that carries collectives allows calls by several threads.
+    """Return `mpi_enabled()`: an MPI that runs collectives allows calls from several threads.
 
     Example:
         >>> hvd.mpi_threads_supported()
@@ -45,7 +45,7 @@ def mpi_threads_supported() -> bool:
 
 
 def gloo_built() -> bool:
-    """Returns True: scripts ask whether anything can carry collectives on CPUs, and Farandole's own core always can.
+    """Return True: scripts ask whether collectives can run on CPUs, and Farandole's own core always can.
 
     Example:
         >>> hvd.gloo_built()
@@ -55,7 +55,7 @@ def gloo_built() -> bool:
 
 
 def gloo_enabled() -> bool:
-    """Returns whether Gloo, or Farandole's own core in its place, carries collectives here: where MPI does not.
+    """Return whether Gloo, or Farandole's own core in its place, runs the collectives; true unless MPI does.
 
     Example:
         >>> hvd.gloo_enabled()
@@ -65,7 +65,7 @@ def gloo_enabled() -> bool:
 
 
 def nccl_built() -> int:
-    """Returns the version of NCCL as an integer, 23203 for 2.32.3; 0 where NCCL or the CUDA driver is not found.
+    """Return the version of NCCL as an integer, 23203 for 2.32.3; 0 if NCCL or the CUDA driver is not found.
 
     Example:
         >>> hvd.nccl_built() >= 0
@@ -82,7 +82,7 @@ def nccl_built() -> int:
 
 
 def cuda_built() -> bool:
-    """Returns whether the CUDA driver's library is here, which the driver's packages bring. CUDA is not initialised.
+    """Return whether the CUDA driver's library is installed. CUDA is not initialised.
 
     Example:
         >>> hvd.cuda_built() in (True, False)
@@ -96,7 +96,7 @@ def cuda_built() -> bool:
 
 
 def rocm_built() -> bool:
-    """Returns False: no build reads tensors on AMD's GPUs.
+    """Return False: no build reads tensors on AMD's GPUs.
 
     Example:
         >>> hvd.rocm_built()
@@ -106,7 +106,7 @@ def rocm_built() -> bool:
 
 
 def ddl_built() -> bool:
-    """Returns False: no build has IBM's DDL.
+    """Return False: no build has IBM's DDL.
 
     Example:
         >>> hvd.ddl_built()
@@ -116,7 +116,7 @@ def ddl_built() -> bool:
 
 
 def ccl_built() -> bool:
-    """Returns False: no build has Intel's oneCCL.
+    """Return False: no build has Intel's oneCCL.
 
     Example:
         >>> hvd.ccl_built()

@@ -1,6 +1,6 @@
-"""The description of one call that all ranks must give alike, made from the arguments of the public functions.
+"""The parameters of one call, which must be the same on all ranks, made from the arguments of the public functions.
 
-What these functions raise has refused the call of that name and set, see refusals.py.
+If one of these functions raises, it has refused the call of that name and set; see refusals.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from farandole._start import world
 # In the order of the core's arguments: name, reduce, root, prescale, postscale, process set.
 Parameters = tuple[str, int, int, float, float, int]
 Image = tuple[type, int, bytes, bytes]
-_AVERAGE = ReduceOp.AVERAGE  # to look a member up takes 70 ns
+_AVERAGE = ReduceOp.AVERAGE  # saves 70 ns for the lookup of the member
 
 
 def reducing(
@@ -62,7 +62,7 @@ def _refuse(error: Exception, name: str | None, process_set: ProcessSet | None) 
 
 
 def refuse_call(error: Exception, parameters: Parameters) -> None:
-    """After this call has raised: `refuse` it; raises what says more where an argument was of a wrong type."""
+    """`refuse` a call that has raised. Raises a clearer error if an argument has a wrong type."""
     try:
         if isinstance(error, TypeError):
             check_types(parameters)
@@ -74,7 +74,7 @@ def refuse_call(error: Exception, parameters: Parameters) -> None:
 
 
 def check_types(parameters: Parameters) -> None:
-    """After the core has refused a call: raises TypeError where an argument was of a wrong type, and names it."""
+    """Raise a TypeError that names the argument of a wrong type, if there is one. For a call that the core refused."""
     name, _, root, prescale, postscale, _ = parameters
     if not isinstance(name, str):
         raise ArgumentTypeError(f"name must be a string, not {name!r}") from None
@@ -86,7 +86,7 @@ def check_types(parameters: Parameters) -> None:
 
 
 def check_sequence(tensors: object) -> None:
-    """Raises TypeError or ValueError for what is no group of tensors."""
+    """Raise TypeError or ValueError if the argument is not a group of tensors."""
     if not isinstance(tensors, list | tuple):
         raise ArgumentTypeError(f"a grouped operation takes a list or tuple of tensors, not {type(tensors).__name__}")
     if not tensors:

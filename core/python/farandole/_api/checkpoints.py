@@ -3,7 +3,7 @@
     root         save(a path in a hidden folder beside the target) -> fsync -> rename -> its outcome to all
     other ranks  wait for the outcome
 
-A rank that is killed at any moment leaves the old file, or the new one.
+If a rank is killed at any moment, either the old file or the new file is there.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def save_checkpoint(path: str | os.PathLike[str], save: Callable[[str], object],
 
 
 def load_checkpoint(path: str | os.PathLike[str], load: Callable[[str], S], *, root_rank: int = 0) -> S:
-    """The result of rank `root_rank`'s reading of a file, on every rank: the others need not have the file.
+    """Read a file on rank `root_rank`, and return the result on every rank. The other ranks do not need the file.
 
-    Every rank calls it. All ranks act alike where the file is missing: `except FileNotFoundError` starts anew on all.
+    Every rank calls it. If the file is missing, FileNotFoundError is raised on every rank, so all can start afresh.
 
     Args:
         path: the file.
@@ -73,7 +73,7 @@ def load_checkpoint(path: str | os.PathLike[str], load: Callable[[str], S], *, r
 
 
 def by_root(call: str, work: Callable[[], S], root_rank: int) -> S:
-    """Do something on the root. Returns its result on all ranks, or raises its exception there. Collective."""
+    """Call `work` on the root. Returns its result, or raises its exception, on all ranks. Collective."""
     outcome: _Outcome | None = None
     result: S | None = None
     if world.rank() == root_rank:
@@ -133,7 +133,7 @@ def _write(target: Path, save: Callable[[str], object]) -> None:
 
 
 def _to_disk(written: Path) -> None:
-    """The file; or all files of the folder, and then the folders."""
+    """Sync a file; or all files of a folder, and then the folders."""
     for parent, _, names in os.walk(written, topdown=False):
         for name in names:
             sync(Path(parent, name))
@@ -146,7 +146,7 @@ def sync(path: Path) -> None:
     """Wait until a file, or the list of files of a folder, is on the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        with suppress(*([OSError] if path.is_dir() else [])):  # some file systems refuse it of a folder
+        with suppress(*([OSError] if path.is_dir() else [])):  # some file systems cannot sync a folder
             os.fsync(descriptor)
     finally:
         os.close(descriptor)

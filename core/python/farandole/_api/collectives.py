@@ -1,4 +1,4 @@
-"""The operations of every plugin, with the names, arguments and defaults that Horovod's users know.
+"""The operations of every plugin, with Horovod's names, arguments and defaults.
 
 Written once over an Adapter; `farandole.numpy` and most of a plugin's names are these methods.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from farandole._runtime.submit import Repeated
 
 T = TypeVar("T")
-_ALLREDUCE = Kind.ALLREDUCE  # to look a member up takes 70 ns
+_ALLREDUCE = Kind.ALLREDUCE  # saves 70 ns for the lookup of the member
 
 
 class Collectives(RowCollectives[T]):
@@ -67,12 +67,12 @@ class Collectives(RowCollectives[T]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet | None = None,
     ) -> Persistent[T] | Repeated[T]:
-        """An allreduce in place that is called again and again, for small tensors that are reduced in each step.
+        """Prepare an in-place allreduce for repeated calls, for small tensors that are reduced in each step.
 
-        Each call of the result is an `allreduce_` of what the tensor holds then, and returns the tensor; its `start`
-        returns a Handle at once. Other ranks may use any form of the same operation. In contiguous memory of the host
-        a small one takes a third of the time of `allreduce_`, since the arguments are read once: the memory is always
-        that which the tensor had when this was called. On a device, and strided, it takes as long.
+        Each call of the result reduces the tensor's current contents like `allreduce_`, and returns the tensor. Its
+        method `start` returns a Handle at once. Other ranks may use any form of the same operation. For a small tensor
+        in contiguous host memory, a call takes a third of the time of `allreduce_`, since the arguments are read once:
+        later calls use the memory that the tensor has now. For device memory or a strided tensor there is no gain.
 
         Args:
             tensor: the tensor to reduce in place.
@@ -91,14 +91,14 @@ class Collectives(RowCollectives[T]):
             array([0.5])
             array([10.5])
         """
-        reduction(None, op), usable_id(process_set)  # what these raise is no call's, so the others need not hear of it
+        reduction(None, op), usable_id(process_set)  # no call has begun, so the other ranks need not know of an error
         parameters = reducing(None, name, op, prescale_factor, postscale_factor, process_set)
         return self._submitter.prepare(_ALLREDUCE, tensor, parameters)
 
     def broadcast_parameters(
         self, params: Mapping[str, Any] | Iterable[tuple[str, T]] | Iterable[T | None], root_rank: int = 0
     ) -> None:
-        """Copy rank `root_rank`'s tensors into everybody's, in place: usually `model.state_dict()`, buffers included.
+        """Copy rank `root_rank`'s tensors into those of all ranks, in place; usually `model.state_dict()`.
 
         Args:
             params: what the framework's plugin documents: a mapping of names to tensors, or (name, tensor) pairs. The
@@ -129,7 +129,7 @@ class Collectives(RowCollectives[T]):
             handle.wait()
 
     def _put_into(self, own: Any, received: Any) -> Any:
-        """Copy what was received into this rank's own object, if it can be changed; else return it."""
+        """Copy the received value into this rank's own object if that can be changed; otherwise return the value."""
         if type(own) is type(received) is dict:
             if own is not received:
                 own.clear()
@@ -153,7 +153,7 @@ def carried_allreduce(
     otherwise: Callable[[list[T], object], object],
     image: Image | None = None,
 ) -> Callable[[list[T], object], object]:
-    """Make the `allreduce(tensors, options)` of a library whose sums Farandole carries.
+    """Make the `allreduce(tensors, options)` of a library whose sums Farandole performs.
 
     A blocking sum of one tensor, in place, returns None, and takes 0.4 us less than through a function in Python.
 
@@ -170,6 +170,6 @@ def carried_allreduce(
     def parameters(number: int) -> Parameters:
         return "", ReduceOp.SUM, 0, 1.0, 1.0, number
 
-    # The number of a set may be another one in the next world, and none once it is removed.
+    # The number of a set may change in the next world, and a removed set has none.
     of_each_call = parameters(0) if process_set is None else for_each_call(process_set, parameters)
     return collectives._submitter.carried(_ALLREDUCE, of_each_call, wanted, image, otherwise)

@@ -1,4 +1,4 @@
-"""Waits for calls that were made and are not begun yet: a framework that runs operations itself begins them later.
+"""Waits for calls that were made but have not begun: a framework that runs operations itself may begin them later.
 
 Calls without a name are paired by the program's order, whatever the framework. So a caller that begins one waits
 first until all calls before it have begun.
@@ -21,6 +21,6 @@ def before_unnamed(wait: Callable[[], None]) -> None:
 
 
 def await_earlier() -> None:
-    """Wait as `before_unnamed` says; for who begins an operation without a name and does not use `Collectives`."""
+    """Wait as `before_unnamed` says; for code that begins an unnamed operation without `Collectives`."""
     for wait in waits:
         wait()

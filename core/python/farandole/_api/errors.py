@@ -21,14 +21,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 _why_absent = ""  # see explain_absence
-_plain_absence = "farandole is not initialized"  # with which the messages about a missing world begin
+_plain_absence = "farandole is not initialized"  # the beginning of messages about a missing world
 
 
 class FarandoleError(RuntimeError):
-    """Base of what collectives raise."""
+    """The base class of the exceptions that collectives raise."""
 
     others_know: bool = False
-    """The other ranks' calls fail, too, so that this rank's next call matches theirs; see refusals.py."""
+    """Whether the other ranks' calls fail as well, so that this rank's next call matches theirs; see refusals.py."""
 
     if not TYPE_CHECKING:
         __init__ = (
@@ -37,7 +37,7 @@ class FarandoleError(RuntimeError):
 
 
 class ArgumentError(FarandoleError, ValueError):
-    """A call of this rank that cannot be, whatever the other ranks ask for; the job goes on."""
+    """A call of this rank that is invalid whatever the other ranks ask for; the job goes on."""
 
 
 class ArgumentTypeError(FarandoleError, TypeError):
@@ -52,7 +52,7 @@ class MismatchError(FarandoleError, ValueError):
     """
 
     operations: frozenset[str] = frozenset()
-    """What the ranks called, such as "allreduce" and "allgather"; empty where all called the same."""
+    """The operations that the ranks called, such as "allreduce" and "allgather"; empty if all called the same."""
 
 
 class MembershipError(FarandoleError):
@@ -70,14 +70,14 @@ class HostsUpdatedInterrupt(RuntimeError):
             "the ranks of this elastic job change; elastic.run catches this, so commit within the function given to it"
         )
         self.skip_sync = skip_sync
-        """True where ranks only leave: those that stay have equal states, so `sync` is left out."""
+        """True if ranks only leave: the remaining ranks have equal states, so `sync` is skipped."""
 
 
 class NotInitializedError(FarandoleError, ValueError):
     """Farandole was used before `farandole.init()`, after `farandole.shutdown()`, or in a forked child."""
 
     drop_in_message = ""
-    """What a drop-in module for another library says in place of "farandole is not initialized"."""
+    """The text of a drop-in module for another library in place of "farandole is not initialized"."""
 
     def __str__(self) -> str:
         text, message = super().__str__(), self.drop_in_message
@@ -102,13 +102,13 @@ class DeadlineError(RecoverableError, TimeoutError):
 
 
 def explain_absence(sentence: str) -> None:
-    """Why there is no world although `init` was called; "" where there is one."""
+    """Set the reason why there is no world although `init` was called; "" if there is one."""
     global _why_absent
     _why_absent = sentence
 
 
 def not_initialized() -> NotInitializedError:
-    """The error to raise where a world is needed and there is none."""
+    """Return the error to raise if a world is needed and there is none."""
     return NotInitializedError(f"{_plain_absence} in this process: call farandole.init() first")
 
 

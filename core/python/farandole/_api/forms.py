@@ -1,7 +1,7 @@
-"""The forms of an operation: one that waits or one that returns at once, into new tensors or in place.
+"""The forms of an operation: blocking or asynchronous, into new tensors or in place.
 
-All forms of an operation take the same arguments, which stand here once. A form is a bound method, so that a call costs
-what the call of any method costs, and a type checker knows its arguments and its result.
+All forms of an operation take the same arguments, which are declared here once. A form is a bound method, so that a
+call costs no more than any other method call, and a type checker knows its arguments and its result.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Form(Generic[T, R]):
         return act(_ALLREDUCE, tensor, tensor if self._in_place else None, parameters)
 
     def broadcast(self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet | None = None) -> R:
-        """Rank `root_rank`'s tensor on every rank; shape and dtype are alike on all ranks.
+        """Send rank `root_rank`'s tensor to every rank; shape and dtype are the same on all ranks.
 
         `broadcast` returns a new tensor, `broadcast_` writes into `tensor` and returns it. `broadcast_async` and
         `broadcast_async_` return a Handle at once; until it is synchronized do not write the tensor, and in place do
@@ -110,10 +110,10 @@ class GroupedForm(Generic[T, R]):
 
 
 def waited(handle: Handle[list[T]]) -> list[T]:
-    """The results: the `finish` of forms that wait."""
+    """Return the results; the `finish` of blocking forms."""
     return handle.wait()
 
 
 def at_once(handle: Handle[list[T]]) -> Handle[list[T]]:
-    """The handle: the `finish` of forms that return at once."""
+    """Return the handle; the `finish` of asynchronous forms."""
     return handle

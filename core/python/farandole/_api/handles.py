@@ -29,7 +29,7 @@ class Handle(ABC, Generic[R_co]):
 
     @abstractmethod
     def done(self) -> bool:
-        """Returns whether `wait` would return (or raise) at once. Never blocks."""
+        """Return whether `wait` would return (or raise) at once. Never blocks."""
 
     @abstractmethod
     def wait(self, limit_s: float = 0, /) -> R_co:
@@ -41,7 +41,7 @@ class Handle(ABC, Generic[R_co]):
 
     @abstractmethod
     def map(self, function: Callable[[R_co], S]) -> Handle[S]:
-        """A handle of the same operation whose result is passed through `function` once, by the first `wait`."""
+        """Return a handle of the same operation. The first `wait` passes the result through `function`, once."""
 
 
 class MappedHandle(Handle[S], Generic[R, S]):

@@ -1,4 +1,4 @@
-"""Messages between two ranks, which no other rank takes part in."""
+"""Messages between two ranks; no other rank takes part."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def average_metrics(
     name: str | None = None,
     process_set: ProcessSet | None = None,
 ) -> dict[str, float] | float:
-    """The averages of the ranks' numbers, equal on every rank of the set.
+    """Average the ranks' numbers; the result is equal on every rank of the set.
 
     All ranks give the same names, in any order; ranks that do not all raise MismatchError. Sums are taken in float64.
 
@@ -107,7 +107,7 @@ def _number(key: object, value: Any) -> float:
 
 
 def _averages(outcomes: Sequence[_Outcome], ranks: Sequence[int]) -> dict[str, float]:
-    """Pure: alike on all ranks, the error too."""
+    """Return the averages. Pure: the result, or the error, is the same on all ranks."""
     for rank, outcome in zip(ranks, outcomes, strict=True):
         if isinstance(outcome, FarandoleError):
             raise MismatchError(f"rank {rank} has no metrics to average: {outcome}")

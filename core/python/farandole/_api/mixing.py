@@ -1,4 +1,4 @@
-"""Adds methods to an existing object of the user's, such as an optimizer."""
+"""Adds methods to an existing object of the user, such as an optimizer."""
 
 from __future__ import annotations
 

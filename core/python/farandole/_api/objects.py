@@ -1,4 +1,4 @@
-"""Collectives of any Python object, as pickled bytes. Needs no framework.
+"""Collectives for any Python object, as pickled bytes. Needs no framework.
 
 Nothing is unpickled that did not come over the job's authenticated connections.
 """
@@ -68,7 +68,7 @@ def join(device: int = -1) -> int:
 def broadcast_object(
     obj: S | None, root_rank: int = 0, name: str | None = None, process_set: ProcessSet | None = None
 ) -> S:
-    """Rank `root_rank`'s object, on every rank of the set; the others' `obj` is ignored (None will do).
+    """Send rank `root_rank`'s object to every rank of the set; the other ranks' `obj` is ignored, and may be None.
 
     Args:
         obj: anything cloudpickle can pickle, of any size.
@@ -99,7 +99,7 @@ def broadcast_object(
 
 
 def allgather_object(obj: S, name: str | None = None, process_set: ProcessSet | None = None) -> list[S]:
-    """A list with every rank's object, in rank order, on every rank of the set; objects of any kind and size.
+    """Return a list with every rank's object, in rank order, on every rank of the set. Objects may have any size.
 
     Example:
         >>> hvd.allgather_object(f"rank {hvd.rank()}")
@@ -121,12 +121,12 @@ def allgather_object(obj: S, name: str | None = None, process_set: ProcessSet | 
 
 
 def _name_of_size(name: str | None) -> str:
-    """Of the operation that goes before, with the object's size. A rank that cannot make the call refuses that one."""
+    """Return the name of the first operation, which sends the size. A rank that cannot make the call refuses it."""
     return f"{name}.size" if name else ""
 
 
 def pickled(obj: object) -> bytearray:
-    """For other ranks."""
+    """Return the object pickled for other ranks."""
     from farandole._runtime import pickling  # cloudpickle, which imports of farandole do without
 
     return bytearray(pickling.dumps(obj))

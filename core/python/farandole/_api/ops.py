@@ -1,4 +1,4 @@
-"""Arguments of the operations: reductions, the legacy `average=`, names, roots."""
+"""Arguments of the operations: reductions, the legacy `average=`, names and roots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from farandole._runtime.call_sites import stack_level
 
 
 class Kind(enum.IntEnum):
-    """Collectives, with the core's numbers."""
+    """The collectives, with the core's numbers."""
 
     ALLREDUCE = 0
     ALLGATHER = 1
@@ -34,7 +34,7 @@ class ReduceOp(enum.IntEnum):
     MIN = 2
     MAX = 3
     PRODUCT = 4
-    ADASUM = 5  # of whole tensors: sums what is orthogonal, averages what is parallel; floats only
+    ADASUM = 5  # of whole tensors: sums orthogonal parts, averages parallel parts; floats only
 
 
 Sum = ReduceOp.SUM
@@ -46,7 +46,7 @@ Adasum = ReduceOp.ADASUM
 
 
 def reduction(average: bool | ReduceOp | None, op: ReduceOp | int | None) -> ReduceOp:
-    """The reduction that the arguments `op` and `average` (legacy) of an allreduce ask for; Average by default.
+    """Return the reduction for the arguments `op` and `average` (legacy) of an allreduce; Average by default.
 
     Raises:
         ValueError: both are given, `op` is no reduction, or `average` is one.
@@ -73,7 +73,7 @@ def reduction(average: bool | ReduceOp | None, op: ReduceOp | int | None) -> Red
 
 
 def _is_first() -> bool:
-    """Whether this process is rank 0, or not a rank: one warning tells a job's user what all ranks would repeat."""
+    """Return whether this process is rank 0 or not a rank, so that a warning is shown only once per job."""
     from farandole._start import world  # which imports this module
 
     return not world.is_initialized() or world.rank() == 0
@@ -104,7 +104,7 @@ def check_not_adasum(op: ReduceOp, what: str) -> None:
 
 
 def predivide_factors(op: ReduceOp, factor: float) -> tuple[float, float]:
-    """(prescale, postscale) that divide by `factor` before the sum and undo it after, inside one average.
+    """Return (prescale, postscale), which divide by `factor` before the sum of an average and undo that after it.
 
     Raises ValueError where the result would not be an average, or `factor` is not positive.
     """

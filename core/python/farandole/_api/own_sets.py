@@ -21,7 +21,7 @@ from farandole._api.refusals import CallGuard
 
 
 def add_own_process_set(ranks: Sequence[int], name: str = "") -> ProcessSet:
-    """Make a set of its own for a group of some framework. Only its members call it, at any time, from any thread.
+    """Make a separate set for a group of a framework. Only its members call this, at any time, from any thread.
 
     A call that an exception of the user's interrupts, such as KeyboardInterrupt, goes on in the core, where the others
     may complete it. The next call with that name and these ranks returns its set; a call for another set gives it up.
@@ -45,7 +45,7 @@ def add_own_process_set(ranks: Sequence[int], name: str = "") -> ProcessSet:
     key = name, tuple(added.ranks)
     handle = _state.interrupted.pop(key, None)
     _give_up_interrupted()
-    # Without the lock: another thread may make a set that others of its members wait for first.
+    # Without the lock: another thread may be making a set that other members wait for first.
     if handle is None:
         handle = begin_change(Kind.ADD_PROCESS_SET, added.ranks, name)
     try:
@@ -78,7 +78,7 @@ def _removal_of(number: int) -> str:
 
 
 def _give_up_interrupted() -> None:
-    """Agree to remove the sets that the other members have made since, so that they are gone once those agree, too."""
+    """Agree to remove the sets that other members have made meanwhile; a set is gone once all its members agree."""
     for key, handle in list(_state.interrupted.items()):
         if handle.done() and _state.interrupted.pop(key, None) is not None:
             with suppress(FarandoleError):  # it has failed

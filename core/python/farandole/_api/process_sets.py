@@ -1,4 +1,4 @@
-"""Process sets: some of the ranks, among which an operation can take place.
+"""Process sets: subsets of the ranks that an operation can be restricted to.
 
 A set is known by its ranks, so any ProcessSet of the same ranks names it. The core numbers the sets of a world; what
 was added is added again, in the same order, to the next world of this process.
@@ -40,7 +40,7 @@ def _checked_ranks(ranks: Iterable[int]) -> _Ranks:
 
 
 class ProcessSet:
-    """Some of the world's ranks. To be used in operations, all ranks must have added it: `add_process_set`, `init`.
+    """A subset of the world's ranks. All ranks must add it before use, with `add_process_set` or `init`.
 
     Args:
         ranks_or_comm: ranks of the world, in any order; one that comes twice counts once. Or an MPI communicator of
@@ -62,24 +62,24 @@ class ProcessSet:
         else:
             self._ranks = _checked_ranks(ranks_of(self._comm, _state.comm))
         _state.known.add(self)
-        self._checked_in: dict[_Ranks, int] | None = None  # the sets among which this one was last found usable
+        self._checked_in: dict[_Ranks, int] | None = None  # the table of sets in which this set was last found usable
         self._usable_id = 0
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks of the world that are in the set, ascending; those of `global_process_set` while initialized."""
+        """The ranks of the set, in ascending order. Those of `global_process_set` are known only while initialized."""
         return list(_state.everybody() if self._ranks is None else self._ranks)
 
     @property
     def process_set_id(self) -> int | None:
-        """The number that all ranks know the set by; None while this world has no such set."""
+        """The number of the set, the same on all ranks; None while this world has no such set."""
         if self._ranks is None:
             return 0
         return _state.ids.get(self._ranks)
 
     @property
     def mpi_comm(self) -> Communicator | None:
-        """The MPI communicator of which the set was made; None where it was made of ranks."""
+        """The MPI communicator that the set was made from; None if it was made from ranks."""
         return self._comm
 
     def size(self) -> int | None:
@@ -100,7 +100,7 @@ class ProcessSet:
         return ranks.index(rank)
 
     def included(self) -> bool | None:
-        """Returns whether this process is in the set; None while this world has no such set."""
+        """Return whether this process is in the set; None while this world has no such set."""
         return _state.place[0] in self.ranks if self._is_there() else None
 
     def _is_there(self) -> bool:
@@ -118,7 +118,7 @@ ProcessSets = Sequence[ProcessSet | Sequence[int]] | Literal["dynamic"]
 
 
 class OwnProcessSet(ProcessSet):
-    """A set beside all others of the same ranks, in which unnamed operations have an order of their own.
+    """A set apart from all other sets of the same ranks, with its own order of unnamed operations.
 
     Only this object names it, and only in the world in which `add_own_process_set` made it.
     """
@@ -130,7 +130,7 @@ class OwnProcessSet(ProcessSet):
 
 
 class _State:
-    """The sets of this process's world, and those that its next world is to have."""
+    """The sets of this process's world, and those for its next world."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -189,7 +189,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         _need_world()
         if ranks in _state.ids:
             # Raise on every rank: the others may ask for another set, and would wait for one that refuses by itself.
-            # The core, for which equal sets are two, tells ranks that disagree; else its second set goes again.
+            # The core would make a second, equal set. It reports ranks that disagree; otherwise that set is removed.
             _remove_from_core(_add_to_core(ranks))
             raise _present(ranks, _state.ids)
         _register(ranks)
@@ -229,7 +229,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
-    """The sets of this world: their numbers and ranks, the whole world's included. Raises NotInitializedError.
+    """Return the numbers and ranks of this world's sets, including the whole world's. Raises NotInitializedError.
 
     Example:
         >>> hvd.get_process_set_ids_and_ranks()
@@ -240,7 +240,7 @@ def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
 
 
 def process_set_included(process_set_id: int = 0) -> bool:
-    """Returns whether this process is in the set of this number.
+    """Return whether this process is in the set of this number.
 
     Raises:
         ValueError: this world has no such set.
@@ -259,7 +259,7 @@ def process_set_included(process_set_id: int = 0) -> bool:
 
 
 def usable_id(process_set: ProcessSet | None) -> int:
-    """The number of a set that this rank may use; None stands for the whole world.
+    """Return the number of a set that this rank may use; None stands for the whole world.
 
     Raises ValueError for anything else, with what to do.
     """
@@ -273,7 +273,7 @@ def usable_id(process_set: ProcessSet | None) -> int:
 
 
 def for_each_call(process_set: ProcessSet, make: Callable[[int], T]) -> Callable[[], T]:
-    """Returns a function that gives `make(usable_id(process_set))`, and makes it anew only when sets have changed."""
+    """Return a function that gives `make(usable_id(process_set))`, and calls `make` again only if sets have changed."""
     made_in: dict[_Ranks, int] | None = None
     made: T
 
@@ -288,13 +288,13 @@ def for_each_call(process_set: ProcessSet, make: Callable[[int], T]) -> Callable
 
 
 def size_of(process_set: ProcessSet | None) -> int:
-    """Number of ranks of a set that `usable_id` has accepted."""
+    """Return the number of ranks of a set that `usable_id` has accepted."""
     _need_world()
     return _state.place[1] if process_set is None or process_set._ranks is None else len(process_set._ranks)
 
 
 def is_alone(process_set: ProcessSet | None) -> bool:
-    """Returns whether this rank has nobody to reduce gradients with: it is the only one, or outside of the set.
+    """Return whether this rank has no other rank to reduce gradients with: it is alone, or outside the set.
 
     Raises:
         ValueError: a set that this world does not have, or none at all.
@@ -334,7 +334,7 @@ def _checked_id(process_set: ProcessSet) -> int:
 
 
 def requested(process_sets: object, size: int, comm: Communicator | None = None) -> list[_Ranks]:
-    """The sets that a world of `size`, `comm`'s, starts with: those of earlier worlds that fit, then the new ones.
+    """Return the first sets of a world of `size`: the sets of earlier worlds that fit, then the new ones.
 
     Raises ValueError for what init(process_sets=...) cannot be.
     """
@@ -345,7 +345,7 @@ def requested(process_sets: object, size: int, comm: Communicator | None = None)
     given: dict[_Ranks, int] = {tuple(range(size)): 0}
     for each in process_sets:
         added = each if isinstance(each, ProcessSet) else ProcessSet(each)
-        if added._comm is not None:  # until now nobody knew of which world its ranks are
+        if added._comm is not None:  # only now it is known which world its ranks belong to
             added._ranks = _checked_ranks(ranks_of(added._comm, comm))
         ranks = added._ranks or tuple(range(size))
         _check_fits(ranks, size)
@@ -366,7 +366,7 @@ def enter(rank: int, size: int, sets: Sequence[_Ranks], comm: Communicator | Non
 
 
 def wait_outside(rank: int, size: int) -> None:
-    """The process is to join a world, in which it may get another place; until then there is nothing to add."""
+    """Record that this process waits to join a world, where its rank may change; until then nothing can be added."""
     _begin(rank, tuple(range(size)), None)
     _state.is_outside = True
 
@@ -398,7 +398,7 @@ def enter_epoch(rank: int, members: tuple[int, ...], exchange: Exchange) -> None
 
 
 def _moved(ranks: _Ranks, members: tuple[int, ...]) -> _Ranks:
-    """The ranks of the last world, in the one of these members."""
+    """Return the new ranks of the last world's `ranks`, in a world of these members."""
     rank_of = {number: rank for rank, number in enumerate(members)}
     before = [_state.members[rank] for rank in ranks if rank < len(_state.members)]
     return tuple(rank_of[number] for number in before if number in rank_of)
@@ -412,7 +412,7 @@ def _begin(rank: int, members: tuple[int, ...], comm: Communicator | None) -> No
 
 
 def leave() -> None:
-    """The world is gone."""
+    """Record that the world is gone."""
     _state.place = 0, 0
     _state.comm = None
     _state.ids, _state.own, _state.interrupted = {}, {}, {}

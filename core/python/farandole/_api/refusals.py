@@ -1,4 +1,4 @@
-"""A call that this rank alone cannot make fails on the other ranks, too.
+"""Makes a call that only this rank cannot make fail on the other ranks as well.
 
 The ranks' calls are matched by name, or by order. A rank that raises before its call has come to the core, because of a
 wrong argument say, would leave the others waiting, and its next unnamed call would meet their last one. So it tells the
@@ -20,12 +20,12 @@ _makes_graph: list[Callable[[], bool]] = []
 
 
 def no_calls_while(makes_graph: Callable[[], bool]) -> None:
-    """For a framework that makes graphs: what raises meanwhile is no call yet, and takes no turn."""
+    """Register a framework's check for graph construction. An error during it belongs to no call and takes no turn."""
     _makes_graph.append(makes_graph)
 
 
 def refuse(error: Exception, name: str | None, process_set: int) -> None:
-    """Use up this rank's turn in the call, which raises `error`; a second time it does nothing.
+    """Use up this rank's turn in the call that raises `error`; a second call does nothing.
 
     Args:
         error: a KeyboardInterrupt is none, since it ends the program and not the call.
@@ -46,12 +46,12 @@ def refuse(error: Exception, name: str | None, process_set: int) -> None:
 
 
 class CallGuard:
-    """A block that prepares one call; `with CallGuard(name, process_set)`. What it raises refuses the call."""
+    """A `with` block that prepares one call; an exception in the block refuses the call."""
 
     __slots__ = ("_name", "_process_set")
 
     def __init__(self, name: str | None, process_set: int) -> None:
-        """Takes what `refuse` takes."""
+        """Take the arguments of `refuse`."""
         self._name, self._process_set = name, process_set
 
     def __enter__(self) -> None:

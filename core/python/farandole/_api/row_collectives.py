@@ -1,4 +1,4 @@
-"""Operations along the first dimension, whose results the core allocates: how many rows come is not known before."""
+"""Operations along the first dimension. The core allocates the results, since their row counts are not known before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class RowCollectives(BasicCollectives[T]):
-    """allgather, alltoall, reducescatter and what is made of them; see Collectives for what they have in common."""
+    """allgather, alltoall, reducescatter and operations built on them; see Collectives for their common rules."""
 
     def __init__(self, adapter: Adapter[T], recorder: Recorder[T] | None = None) -> None:
         """`recorder`: makes new tensors remember those that they came from; without it they have no gradient."""
@@ -61,7 +61,7 @@ class RowCollectives(BasicCollectives[T]):
     def alltoall(
         self, tensor: T, splits: object = None, name: str | None = None, process_set: ProcessSet | None = None
     ) -> T | tuple[T, T]:
-        """Give every rank its part of the tensor's rows; what came from all ranks, in their order, as a new tensor.
+        """Send each rank its part of the tensor's rows, and return the received rows in rank order as a new tensor.
 
         Args:
             tensor: with at least one dimension; all but the first, and the dtype, are alike on all ranks.
@@ -146,7 +146,7 @@ class RowCollectives(BasicCollectives[T]):
         name: str | None = None,
         process_set: ProcessSet | None = None,
     ) -> tuple[T, T]:
-        """Combine tensors of which only some rows are there, such as the gradient of an embedding.
+        """Combine tensors that hold only some of the rows, such as the gradient of an embedding.
 
         Args:
             tensor: (indices, values): `indices` of shape (rows,) or (rows, dimensions) say where `values`, of shape

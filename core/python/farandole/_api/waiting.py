@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def poll(handle: Handle[object]) -> bool:
-    """Returns whether the operation is complete, so that `synchronize` would not block.
+    """Return whether the operation is complete, so that `synchronize` would not block.
 
     Example:
         >>> handle = hvd.allreduce_async(np.ones(2))
@@ -45,7 +45,7 @@ def _refusal(thing: object) -> ArgumentTypeError:
 
 
 def limit_waits(process_set: ProcessSet | None, limit_s: float) -> None:
-    """Raise a DeadlineError in whoever waits so long for an operation of the set; 0: in nobody any more.
+    """Make a wait of more than `limit_s` seconds for an operation of the set raise DeadlineError; 0: no limit.
 
     The error names the ranks that are missing. The operation stays in flight. Other ranks have limits of their own.
     """

@@ -70,6 +70,6 @@ def spec(ranks: int, given: Mapping[str, object]) -> JobSpec:
 
 
 def is_elastic(made: JobSpec) -> bool:
-    """Returns whether the job goes on when it loses ranks."""
+    """Return whether the job goes on when it loses ranks."""
     elastic = made.elastic
     return elastic.min_np is not None or elastic.max_np is not None or elastic.host_discovery_script is not None

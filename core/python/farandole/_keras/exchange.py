@@ -105,7 +105,7 @@ class Framework(Arrays, Protocol[Tensor, Model_co]):
         """The exchange of one optimizer."""
 
     def tensor(self, value: Any) -> Tensor:
-        """Returns the tensor that the operations take for a number, an array or a tensor."""
+        """Return the tensor that the operations take for a number, an array or a tensor."""
 
     def result(self, given: Any, tensor: Tensor) -> Any:
         """What the operations return for `given`: a tensor where that is one, else an array or a number."""

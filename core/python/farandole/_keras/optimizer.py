@@ -94,7 +94,7 @@ class _OfKeras2(Distributed):
 
 
 def _are_aggregated(apply_gradients: Callable[..., Any], pairs: Any, args: Any, kwargs: Any) -> bool:
-    """Returns whether the caller says so, in the words of either kind of Keras 2's optimizers."""
+    """Return whether the caller says so, in the words of either kind of Keras 2's optimizers."""
     try:
         given = signature(apply_gradients).bind(pairs, *args, **kwargs).arguments
     except TypeError:  # which apply_gradients itself explains better
@@ -123,7 +123,7 @@ def distribute(keras: Any, optimizer: Optimizer, exchange: Exchange) -> Optimize
 
 
 def is_distributed(optimizer: Optimizer) -> bool:
-    """Returns whether the gradients of this optimizer are reduced."""
+    """Return whether the gradients of this optimizer are reduced."""
     return isinstance(optimizer, Distributed)
 
 

@@ -81,7 +81,7 @@ def _is_inside(module: str) -> bool:
 
 
 def _is_made(path: str) -> bool:
-    """Returns whether a framework has generated the file from the user's function, so that its lines mean nothing."""
+    """Return whether a framework has generated the file from the user's function, so that its lines mean nothing."""
     return os.path.basename(path).startswith("__autograph_generated_file")
 
 

@@ -119,7 +119,7 @@ class GradientReducer(Generic[T]):
 
     @property
     def holds(self) -> bool:
-        """Returns whether `hold` was called since the last `finish`."""
+        """Return whether `hold` was called since the last `finish`."""
         return self._holds
 
     @property
@@ -129,7 +129,7 @@ class GradientReducer(Generic[T]):
 
     @property
     def in_flight(self) -> bool:
-        """Returns whether a gradient was handed over since the last `finish`."""
+        """Return whether a gradient was handed over since the last `finish`."""
         return bool(self._alone or self._together or self._waiting)
 
     def hold(self) -> None:
@@ -221,7 +221,7 @@ class GradientReducer(Generic[T]):
             raise failure
 
     def _submit_rest(self, indices: Sequence[int], gradient_of: Callable[[int], T]) -> Exception | None:
-        """Returns the first error; the other ranks need what can be submitted all the same."""
+        """Return the first error; the other ranks need what can be submitted all the same."""
         refusal: Exception | None = None
         for index in indices:
             try:

@@ -34,7 +34,7 @@ _awaits_broadcast_in = -1  # the number of a world
 
 
 def checks_parameters() -> bool:
-    """Returns whether this rank wants its parameters compared: FARANDOLE_CHECK_PARAMETERS."""
+    """Return whether this rank wants its parameters compared: FARANDOLE_CHECK_PARAMETERS."""
     return environment.checks_parameters()
 
 
@@ -84,7 +84,7 @@ def await_broadcast(is_awaited: bool) -> None:
 
 
 def awaits_broadcast() -> bool:
-    """Returns whether `await_broadcast` said so in this world."""
+    """Return whether `await_broadcast` said so in this world."""
     return _awaits_broadcast_in == world.world_number()
 
 

@@ -15,7 +15,7 @@ class Recorder(Protocol[T]):
     """Gives the new tensors of operations their gradients. Writes into given tensors are not recorded."""
 
     def wants(self, source: T, /) -> bool:
-        """Returns whether what comes of this tensor is to have a gradient; asked at each call, so it must be cheap."""
+        """Return whether what comes of this tensor is to have a gradient; asked at each call, so it must be cheap."""
 
     def record(
         self, kind: Kind, sources: Sequence[T], parameters: Parameters, splits: Sequence[int], /

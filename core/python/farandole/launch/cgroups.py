@@ -10,7 +10,7 @@ PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def memory(proc: Path = PROC, groups: Path = GROUPS) -> tuple[float, int]:
-    """The limit of the tightest group above this process in bytes, or inf; and how much is used in that group."""
+    """Return the memory limit in bytes of the tightest group above this process, or inf; and that group's usage."""
     found = []
     for folder in _folders(proc, groups, "memory"):
         for limit_file, used_file in (
@@ -24,7 +24,7 @@ def memory(proc: Path = PROC, groups: Path = GROUPS) -> tuple[float, int]:
 
 
 def cores(proc: Path = PROC, groups: Path = GROUPS) -> float:
-    """The number of cores whose time the tightest group above this process grants; inf without a limit."""
+    """Return the number of cores that the tightest group above this process grants; inf without a limit."""
     found = [inf]
     for folder in _folders(proc, groups, "cpu"):
         try:
@@ -37,7 +37,7 @@ def cores(proc: Path = PROC, groups: Path = GROUPS) -> float:
 
 
 def _folders(proc: Path, groups: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process's group and those above it. In a container its own group is mounted at the top."""
+    """Yield the folders of this process's group and of those above it. A container mounts its own group at the top."""
     try:
         lines = (proc / "self/cgroup").read_text().splitlines()
     except OSError:

@@ -52,7 +52,7 @@ def load(context: click.Context, _parameter: click.Parameter, path: Path | None)
 
 
 def options_of(command: click.Command) -> Iterator[tuple[str, click.Option]]:
-    """Long name without dashes, and option, of those that a file may have."""
+    """Yield the long name without dashes, and the option, for each option that a file may contain."""
     for option in command.params:
         names = [each for each in option.opts if each.startswith("--")]
         if isinstance(option, click.Option) and names and (name := names[0].lstrip("-")) not in _OUTSIDE_FILES:
@@ -65,19 +65,19 @@ def _leaf(name: str) -> Leaf:
 
 
 def of_file(context: click.Context) -> Config:
-    """The content of the file of --config-file; empty without one."""
+    """Return the content of the file given by --config-file; empty without one."""
     content: Config = context.meta.get(_META, Config())
     return content
 
 
 def with_settings(context: click.Context, base: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the settings of the file, where it has none of its own."""
+    """Return the environment plus those settings of the file that the environment lacks."""
     settings = {name: value for name, value in of_file(context).settings.items() if not base.get(name)}
     return {**base, **settings}
 
 
 def less_preferred(context: click.Context, first: str, second: str) -> str:
-    """The name of that of two options whose source counts less. Raises UsageError where both sources are the same."""
+    """Return which of two options has the weaker source. Raises UsageError if both have the same source."""
     sources = [context.get_parameter_source(name) for name in (first, second)]
     order = [_ORDER.index(source) if source in _ORDER else len(_ORDER) for source in sources]
     if order[0] == order[1] < len(_ORDER):
@@ -86,7 +86,7 @@ def less_preferred(context: click.Context, first: str, second: str) -> str:
 
 
 def unknown_variables(command: click.Command, base: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable FARANDOLE_RUN_... that is no option's."""
+    """Return a sentence for each variable FARANDOLE_RUN_... that matches no option."""
     options = [option for option in command.params if isinstance(option, click.Option) and option.allow_from_autoenv]
     known = {str(option.name).upper() for option in options}
     names = sorted(name.removeprefix(f"{PREFIX}_") for name in base if name.startswith(f"{PREFIX}_"))
@@ -97,7 +97,7 @@ def unknown_variables(command: click.Command, base: Mapping[str, str]) -> list[s
 
 
 def report(context: click.Context, base: Mapping[str, str]) -> str:
-    """The text of --show-config: each option's value and source, then the settings of the file."""
+    """Return the text of --show-config: each option's value and source, then the settings of the file."""
     rows = [("option", "value", "source")]
     for option in context.command.params:
         if isinstance(option, click.Option) and option.expose_value and option.name != "show_config":

@@ -20,7 +20,7 @@ from farandole.launch import files
 from farandole.launch.messages import did_you_mean, shown
 from farandole.launch.spec import Leaf, SpecError
 
-MAX_FILE_BYTES = 1 << 20  # of which a device or a wrong file has more
+MAX_FILE_BYTES = 1 << 20  # a larger file is a device or a wrong file
 _NEVER_WARN = "31536000"  # seconds: a year
 _YAML = {".yaml", ".yml"}
 
@@ -65,7 +65,7 @@ class Config:
 
 
 def read(path: Path, known: Mapping[str, Leaf]) -> Config:
-    """The file's content. `known`: of each long option without dashes in front. Raises SpecError."""
+    """Return the file's content. `known`: the leaf of each long option, without leading dashes. Raises SpecError."""
     where = f"--config-file {path}"
     text = files.read_text(path, where, "file of options", MAX_FILE_BYTES)
     return _of_yaml(text, where, known) if path.suffix.lower() in _YAML else _of_toml(text, where, known)
@@ -137,7 +137,7 @@ def _unknown(key: object, where: str, known: Any) -> SpecError:
 
 
 def _check(key: str, value: Any, leaf: Leaf, where: str) -> None:
-    """Raises SpecError for a value of another type."""
+    """Raise SpecError for a value of another type."""
     try:
         leaf.fit(value)
     except SpecError:

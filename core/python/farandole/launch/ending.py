@@ -30,16 +30,16 @@ class Ending:
     term_at: float | None = None
     kill_at: float | None = None
     exit_code: int | None = None  # None: that of the ranks
-    _signal: int | None = None  # with which the user began it
+    _signal: int | None = None  # the user's signal that began the end
     _first_signal: int | None = None
 
     def rank_failed(self, now: float) -> None:
-        """A rank ended by itself with an error."""
+        """Record that a rank ended by itself with an error."""
         pause = min(PAUSE_SECONDS, self.grace_s / 2)
         self._begin(now, now + 0.9 * self.grace_s, term_at=now + pause)
 
     def interrupted(self, signum: int, now: float) -> bool:
-        """The user wants the job to end. True if the ranks should get this signal too."""
+        """Record that the user wants the job to end. Returns whether the ranks should get this signal as well."""
         if self.began_at is None:
             self._begin(now, now + self.grace_s, exit_code=128 + signum)
             self._signal = self._first_signal = signum
@@ -54,39 +54,39 @@ class Ending:
 
     @property
     def first_signal(self) -> int | None:
-        """The signal by which the user ended a job that went well."""
+        """Return the signal with which the user ended a job that had not failed."""
         return self._first_signal
 
     def stdout_closed(self, now: float) -> None:
-        """The reader of our stdout has closed it."""
+        """Record that the reader of the launcher's stdout has closed it."""
         self._begin(now, now + self.grace_s, term_at=now, exit_code=CLOSED_STDOUT)
 
     def ranks_gone(self, now: float) -> None:
-        """No rank is running, but processes that they started are."""
+        """Record that no rank is running, but processes that the ranks started are."""
         if self._signal is None:
             self._begin(now, now + min(LEFTOVER_SECONDS, self.grace_s))
 
     def launcher_gone(self, now: float) -> None:
-        """The launcher is gone: kill the ranks at once."""
+        """Record that the launcher is gone: the ranks are killed at once."""
         self._begin(now, now, exit_code=128 + signal.SIGKILL)
 
     def term_due(self, now: float) -> bool:
-        """True once, when it is time for SIGTERM."""
+        """Return True once, when it is time for SIGTERM."""
         if self.term_at is None or now < self.term_at:
             return False
         self.term_at = None
         return True
 
     def kill_due(self, now: float) -> bool:
-        """True once it is time for SIGKILL."""
+        """Return True from the time for SIGKILL on."""
         return self.kill_at is not None and now >= self.kill_at
 
     def given_up(self, now: float) -> bool:
-        """True if processes have survived SIGKILL for too long."""
+        """Return whether processes have survived SIGKILL for too long."""
         return self.kill_at is not None and now >= self.kill_at + GIVE_UP_SECONDS
 
     def wait_at_most(self, now: float) -> float | None:
-        """Seconds until something is due."""
+        """Return the seconds until the next action is due."""
         times = [time for time in (self.term_at, self.kill_at) if time is not None]
         return max(0.0, min(times) - now) if times else None
 

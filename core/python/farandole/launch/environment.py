@@ -1,4 +1,4 @@
-"""Reads the environment, which no other file of the launcher does, and makes the environment of each rank.
+"""Reads the launcher's environment, as its only file that does so, and makes the environment of each rank.
 
 A rank finds (docs/guide/launching.md tells users the same):
 
@@ -50,7 +50,7 @@ _FOREIGN = frozenset(
 _FOREIGN_PREFIXES = ("PMI", "PET_", "TORCHELASTIC_", "OMPI_COMM_WORLD_", "SLURM_STEP_")
 BACKENDS = ("native", "gloo", "mpi", "nccl")  # the core's; a test compares them
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Variables that tell about this machine or this login, so that they would mislead a rank on another host.
+# Variables that describe this machine or this login, and would mislead a rank on another host.
 _OF_THIS_MACHINE = frozenset(
     (
         *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "WINDOWID", "GPG_AGENT_INFO", "GPG_TTY", "KRB5CCNAME", "STY"),
@@ -69,7 +69,7 @@ _OPEN_MPI_PREFIXES = ("OMPI_", "PRTE_")
 
 @dataclass(frozen=True)
 class Settings:
-    """The user's settings for the launcher in its environment."""
+    """The user's settings in the launcher's environment."""
 
     grace_s: float  # from asking the ranks to end to SIGKILL
     no_color: bool
@@ -79,7 +79,7 @@ class Settings:
 
 
 def inherited() -> dict[str, str]:
-    """A copy of the environment the launcher was started with."""
+    """Return a copy of the environment that the launcher was started with."""
     return dict(os.environ)
 
 
@@ -90,23 +90,23 @@ def node() -> str:
 
 
 def forget_options() -> None:
-    """Removes FARANDOLE_RUN_NUM_PROC and its like: options of the command, which a function has as arguments."""
+    """Remove FARANDOLE_RUN_NUM_PROC and similar variables: the command's options are arguments of a function."""
     for name in [each for each in os.environ if each.startswith("FARANDOLE_RUN_")]:
         del os.environ[name]
 
 
 def local_names() -> frozenset[str]:
-    """The names that -H may use for this machine, in lower case."""
+    """Return the names that -H may use for this machine, in lower case."""
     return this_host.names()
 
 
 def local_addresses() -> frozenset[str]:
-    """The addresses of this machine's network interfaces."""
+    """Return the addresses of this machine's network interfaces."""
     return frozenset(address.lower() for _, address in interface_addresses())
 
 
 def interface_addresses() -> list[tuple[str, str]]:
-    """The network interfaces of this machine with each of their addresses, without the zones of IPv6."""
+    """Return (interface, address) for each address of this machine's interfaces, without IPv6 zones."""
     import psutil
 
     inet = (socket.AF_INET, socket.AF_INET6)
@@ -138,7 +138,7 @@ def given_variables(texts: Iterable[str], base: Mapping[str, str]) -> dict[str, 
 
 
 def for_other_hosts(base: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are sent to other hosts: all but those of this machine and login, then those of -x.
+    """Return the variables to send to other hosts: all but those of this machine and login, then those of -x.
 
     Lists of GPUs stay here, as each host numbers its own; `-x CUDA_VISIBLE_DEVICES` passes one on.
     """
@@ -174,7 +174,7 @@ def settings(base: Mapping[str, str]) -> Settings:
 
 
 def silence_s(base: Mapping[str, str]) -> float:
-    """Seconds of silence after which a host counts as lost. Raises SpecError."""
+    """Return the seconds of silence after which a host counts as lost. Raises SpecError."""
     try:
         return sockets.silence_timeout_s(base)
     except ValueError as error:
@@ -182,7 +182,7 @@ def silence_s(base: Mapping[str, str]) -> float:
 
 
 def check_backends(base: Mapping[str, str]) -> None:
-    """Raise SpecError for a list in FARANDOLE_BACKEND that every rank would refuse."""
+    """Raise SpecError if every rank would refuse the list in FARANDOLE_BACKEND."""
     text = base.get("FARANDOLE_BACKEND", "")
     names = [name.strip() for name in text.removesuffix(",").split(",")] if text else []
     for name in names:
@@ -226,7 +226,7 @@ def for_rank(
     membership: str = "",
     joins: int = -1,
 ) -> dict[str, str]:
-    """The whole environment of one rank.
+    """Return the whole environment of one rank.
 
     `master`: the address and port at which rank 0 may listen for torch.distributed. `address`: of this host, for ranks
     on others. `membership`: the abstract name of the launcher's socket for an elastic job.
@@ -262,8 +262,8 @@ def for_rank(
 
 
 def version_of(distribution: str) -> str:
-    """The version of an installed distribution; "" where there is none."""
-    from importlib import metadata  # 10 ms that a job on one host does not pay
+    """Return the version of an installed distribution; "" if it is not installed."""
+    from importlib import metadata  # takes 10 ms; a job on one host does not need it
 
     try:
         return metadata.version(distribution)
@@ -272,10 +272,10 @@ def version_of(distribution: str) -> str:
 
 
 def own_version() -> str:
-    """The version of this installation."""
+    """Return the version of this installation."""
     return version_of("farandole") or "(run from its source tree)"
 
 
 def available_cores(proc: Path = cgroups.PROC, groups: Path = cgroups.GROUPS) -> int:
-    """Cores this process may use: its affinity, cut by every quota of cgroups above it; at least 1."""
+    """Return the number of cores this process may use: its affinity, limited by all cgroup quotas; at least 1."""
     return max(1, int(min(len(os.sched_getaffinity(0)), cgroups.cores(proc, groups))))

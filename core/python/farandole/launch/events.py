@@ -38,14 +38,14 @@ class RankStarted(Event):
 
 @dataclass(frozen=True)
 class RankEnded(Event):
-    """The process of a rank has ended. `exit_code`: minus the signal that killed it, or 255 where its host is lost."""
+    """The process of a rank has ended. `exit_code`: minus the signal that killed it, or 255 if its host is lost."""
 
     rank: int
     host: str
     pid: int
     exit_code: int
     ran_s: float
-    was_told: bool  # to end, by the launcher
+    was_told: bool  # the launcher had told the rank to end
     is_survived: bool  # the elastic job goes on without it
 
 
@@ -75,31 +75,31 @@ class JobEnded(Event):
     sentences: tuple[str, ...] = ()
     is_refused: bool = False  # the launcher could not start it
     culprit: int | None = None  # the rank that failed first
-    waiter: int | None = None  # the rank that has failed since it waited for the culprit in vain
+    waiter: int | None = None  # the rank that failed because it waited for the culprit in vain
     host: str = ""  # of the culprit
     pid: int = 0
     reason: str = ""  # "failed first: exit code 3 after 1.2 s"
-    last_lines: tuple[str, ...] = ()  # that the culprit has printed
+    last_lines: tuple[str, ...] = ()  # the last output of the culprit
     are_shown: bool = False  # these lines stand right above in what the user sees
     advice: str = ""  # what to do next
-    field: str = ""  # of the spec, for which the job is refused
+    field: str = ""  # the field of the spec because of which the job is refused
 
     @property
     def text(self) -> str:
-        """The sentences and, unless they are shown, the culprit's last lines."""
+        """Return the sentences and, unless they are already shown, the culprit's last lines."""
         lines = [f"[{self.culprit}] {each}" for each in self.last_lines if not self.are_shown]
         text = "\n".join([*self.sentences[:1], *lines, *self.sentences[1:]])
         return text.encode(errors="surrogateescape").decode(errors="replace")
 
     def on_screen(self, label: str) -> str:
-        """The same for people, with the prefixes of the launcher's lines and of the culprit's."""
+        """Return the same text with the prefixes of the launcher's and the culprit's lines."""
         lines = [f"{label} {each}" for each in self.last_lines if not self.are_shown]
         own = [f"farandole: {each}" for each in self.sentences]
         return "\n".join([*own[:1], *lines, *own[1:]])
 
     @property
     def traceback(self) -> tuple[str, ...]:
-        """The last Python traceback among the culprit's last lines."""
+        """Return the last Python traceback among the culprit's last lines."""
         begins = [at for at, line in enumerate(self.last_lines) if line.startswith("Traceback (most recent call last)")]
         return self.last_lines[begins[-1] :] if begins else ()
 
@@ -108,7 +108,7 @@ _KINDS = {kind.__name__: kind for kind in (RankStarted, RankEnded, MembershipCha
 
 
 def read(message: frames.Message) -> Event | None:
-    """The event of a message; None if this version does not know it. Raises ValueError for an invalid event."""
+    """Return the event of a message; None if this version does not know it. Raises ValueError for an invalid event."""
     if not isinstance(message.get("version"), int):
         raise ValueError(f"{message!r:.60} is no event")
     kind = _KINDS.get(message["kind"])

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def read_text(path: Path, where: str, kind: str, most_bytes: int) -> str:
-    """The text of a file. Raises SpecError.
+    """Return the text of a file. Raises SpecError.
 
     Args:
         path: of the file.
@@ -37,7 +37,7 @@ def read_text(path: Path, where: str, kind: str, most_bytes: int) -> str:
 
 
 def parse_yaml(where: str, parse: Callable[[Any], T], otherwise: str = "") -> T:
-    """`parse(yaml)`, with PyYAML's module. Raises SpecError where that fails, and where there is no PyYAML.
+    """Return `parse(yaml)`, with PyYAML's module. Raises SpecError if that fails or PyYAML is missing.
 
     Args:
         where: what messages begin with.

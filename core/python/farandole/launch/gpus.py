@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def sharing(base: Mapping[str, str], ranks: int) -> str:
-    """A sentence for who shows `ranks` ranks of this host fewer GPUs than they are; "" where there is nothing to say.
+    """Return a warning if this host's `ranks` ranks see fewer GPUs than there are ranks; "" otherwise.
 
     All ranks inherit the same list, in which each counts from 0.
     """
@@ -25,7 +25,7 @@ def sharing(base: Mapping[str, str], ranks: int) -> str:
 
 
 def count(base: Mapping[str, str], devices: Path = Path("/dev")) -> int:
-    """The GPUs that the ranks of this host would see."""
+    """Return the number of GPUs that the ranks of this host would see."""
     listed = base.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
         return len(_visible(listed))
@@ -33,6 +33,6 @@ def count(base: Mapping[str, str], devices: Path = Path("/dev")) -> int:
 
 
 def _visible(listed: str) -> list[str]:
-    """The entries before the first negative one, where CUDA stops."""
+    """Return the entries before the first negative one, at which CUDA stops."""
     entries = [each.strip() for each in listed.split(",") if each.strip()]
     return list(takewhile(lambda each: not each.startswith("-"), entries))

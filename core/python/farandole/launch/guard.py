@@ -55,12 +55,12 @@ def _prctl(option: int, value: int) -> None:
 
 
 def become_subreaper() -> None:
-    """Orphans among our descendants become our children instead of init's."""
+    """Make this process the parent of its orphaned descendants, in place of init."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """In a new child: get SIGKILL when the parent dies, even if it died before this call."""
+    """Make this new child get SIGKILL when its parent dies, even if the parent died before this call."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os._exit(128 + signal.SIGKILL)
@@ -88,7 +88,7 @@ def start_child(
     Args:
         args: the command; the first word is a path where we have threads.
         has_threads: see above.
-        cores: to which it is bound; none: it is not.
+        cores: the cores to bind the program to; empty: no binding.
         options: of subprocess.Popen.
     """
     import subprocess  # late, as `main` does without
@@ -129,14 +129,14 @@ def signal_descendants(signum: int, spare: Callable[[int], bool] = _nobody) -> l
 
 
 def sweep(spare: Callable[[int], bool] = _nobody) -> None:
-    """SIGKILL descendants until only the spared ones are left."""
+    """Kill descendants with SIGKILL until only the spared ones are left."""
     deadline = time.monotonic() + _SWEEP_SECONDS
     while _has_children() and signal_descendants(signal.SIGKILL, spare) and time.monotonic() < deadline:
         time.sleep(0.005)
 
 
 def _has_children() -> bool:
-    """Returns whether there are children; reaps dead ones."""
+    """Return whether there are children; reaps dead ones."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -155,7 +155,7 @@ def _children_before_us() -> set[int]:
 
 
 def tell_user(ended: JobEnded) -> None:
-    """Print how a job has ended, if no supervisor does."""
+    """Print how a job has ended; used if no supervisor does so."""
     for sentence in ended.sentences:
         print(f"farandole: {sentence}", file=sys.stderr)
 
@@ -211,7 +211,7 @@ def _run_one(
 
 
 def _fill_standard_descriptors() -> None:
-    """Started with `<&-` or `>&-`, our own pipes would become the stdin or stdout of the ranks."""
+    """Open standard descriptors that are closed (`<&-`); otherwise our pipes would become a rank's stdin or stdout."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
@@ -255,7 +255,7 @@ def _pass_signals_on(inner_pid: int, own_pid: int, interruptions: list[int]) -> 
 
 
 def _wait_for(inner_pid: int) -> int:
-    """Exit code of the inner process, or minus the signal that killed it. Reaps other children meanwhile."""
+    """Return the inner process's exit code, or minus the signal that killed it. Reaps other children meanwhile."""
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == inner_pid:

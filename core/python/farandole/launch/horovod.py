@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Horovod's setting -> the one of ours with its meaning, whose values may have another form; the first of two wins.
+# Horovod's setting -> our setting with the same meaning, possibly with another form of values; the first of two wins.
 COUNTERPARTS = {
     "HOROVOD_FUSION_THRESHOLD": "FARANDOLE_FUSION_THRESHOLD",
     "HOROVOD_STALL_CHECK_DISABLE": "FARANDOLE_WARN_AFTER",
@@ -34,7 +34,7 @@ _SETTINGS = {
 
 
 def about_settings(environment: Mapping[str, str]) -> str:
-    """A sentence about those of Horovod's settings of which Farandole's own is not set; "" where there is none."""
+    """Return a sentence about Horovod settings whose Farandole counterpart is not set; "" if there are none."""
     open_ones = [name for name in sorted(_SETTINGS) if COUNTERPARTS.get(name) not in environment]
     found = [f"{name} ({_SETTINGS[name]})" for name in open_ones if environment.get(name)]
     only = "only programs that import horovod read Horovod's settings; here they are in brackets"

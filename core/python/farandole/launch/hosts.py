@@ -19,7 +19,7 @@ from farandole.launch.messages import one_line, shown
 from farandole.launch.spec import SpecError
 
 MAX_RANKS = 65536  # a guard against a slip of the finger, not a promise
-MAX_FILE_BYTES = 4 << 20  # of which a device or a wrong file has more
+MAX_FILE_BYTES = 4 << 20  # a larger file is a device or a wrong file
 LOCAL_HOST = "localhost"
 _LONGEST_NAME = 253
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
@@ -46,7 +46,7 @@ class HostList:
 
 
 def parse_count(text: str, what: str) -> int:
-    """A positive whole number written in digits; `what` names it in the error."""
+    """Parse a positive whole number written in digits; `what` names the number in the error."""
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
         raise SpecError(f"{what} must be a positive whole number, not {shown(text)}.")
     if int(text) > MAX_RANKS:
@@ -55,7 +55,7 @@ def parse_count(text: str, what: str) -> int:
 
 
 def bracketed(host: str) -> str:
-    """The host as it stands before a port: an IPv6 address in brackets."""
+    """Return the host as written before a port: an IPv6 address is put in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -86,7 +86,7 @@ def _address(text: str, kind: type[ipaddress.IPv4Address] | type[ipaddress.IPv6A
 
 
 def name_of(host: str) -> str:
-    """The one spelling of a checked host, without its user: two hosts with the same are one."""
+    """Return the canonical spelling of a checked host, without its user. Equal spellings mean the same host."""
     name = host.rpartition("@")[2].lower()
     if ":" not in name and not name[-1:].isdigit():
         return name
@@ -98,13 +98,13 @@ def name_of(host: str) -> str:
 
 
 def is_address(host: str) -> bool:
-    """An address rather than a name."""
+    """Return whether the host is an address rather than a name."""
     name = name_of(host)
     return ":" in name or bool(_NUMBER.fullmatch(name.rpartition(".")[2]))
 
 
 def is_local(host: str, local_names: Collection[str]) -> bool:
-    """A checked host that is this machine. `local_names`: its names and addresses, in lower case."""
+    """Return whether a checked host is this machine. `local_names`: this machine's names and addresses, lower case."""
     name = name_of(host)
     return name in local_names or (is_address(name) and ipaddress.ip_address(name).is_loopback)
 
@@ -117,7 +117,7 @@ def parse_hosts(text: str) -> HostList:
 
 
 def split_list(text: str) -> list[str]:
-    """The items of a list with commas, which may also end with one."""
+    """Split a list at its commas; it may end with a comma."""
     items = [each.strip(" ") for each in text.split(",")]
     return items[:-1] if len(items) > 1 and not items[-1] else items
 
@@ -143,7 +143,7 @@ def _slots(host: str, slots: str | None, where: str, default: int = 1) -> HostSl
 
 
 def _unique(found: Iterable[tuple[str, HostSlots]]) -> Iterator[HostSlots]:
-    """The same, each host once. Raises SpecError for the second line or item of a host."""
+    """Yield the same slots. Raises SpecError at the second line or item of a host."""
     first: dict[str, str] = {}
     for where, slots in found:
         name = name_of(slots.host)
@@ -155,7 +155,7 @@ def _unique(found: Iterable[tuple[str, HostSlots]]) -> Iterator[HostSlots]:
 
 
 def read_hostfile(path: Path) -> HostList:
-    """The hosts in a file. Raises SpecError, also where it cannot be read."""
+    """Return the hosts in a file. Raises SpecError, also if the file cannot be read."""
     origin = f"--hostfile {path}"
     return parse_lines(read_text(path, origin, "list of hosts", MAX_FILE_BYTES), origin)
 
@@ -187,7 +187,7 @@ def _line(line: str, where: str, default: int) -> HostSlots:
 
 
 def _within_most(counts: Mapping[str, str], host: str, where: str) -> HostSlots:
-    """The slots by `slots` and `max_slots`: the first counts, since no host gets more ranks than slots here."""
+    """Return the slots. Of `slots` and `max_slots` the first counts, since no host gets more ranks than slots here."""
     most = counts.get("max_slots")
     slots = _slots(host, counts.get("slots", most), where)
     if most is not None and slots.count > parse_count(most, f"{where}: the max_slots of {slots.host}"):
@@ -196,7 +196,7 @@ def _within_most(counts: Mapping[str, str], host: str, where: str) -> HostSlots:
 
 
 def one_name_here(slots: Iterable[HostSlots], local_names: Collection[str], here: str) -> list[HostSlots]:
-    """The same slots; those of this machine together, under the name `here`."""
+    """Return the same slots, with those of this machine merged under the name `here`."""
     counts: Counter[str] = Counter()
     for each in slots:
         counts[here if is_local(each.host, local_names) else each.host] += each.count
@@ -204,7 +204,7 @@ def one_name_here(slots: Iterable[HostSlots], local_names: Collection[str], here
 
 
 def about_one_machine(hosts: HostList, local_names: Collection[str]) -> str:
-    """The sentence for a list that names this machine more than once; "" for others."""
+    """Return a sentence for a list that names this machine more than once; "" for other lists."""
     here = [each for each in hosts.slots if is_local(each.host, local_names)]
     if len(here) < 2:
         return ""

@@ -55,7 +55,7 @@ class JobResult:
 
 
 class Stop:
-    """Ends a job from another thread than that which runs it."""
+    """A handle to end a job from a thread other than the one that runs it."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
@@ -65,7 +65,7 @@ class Stop:
         return self._reader.fileno()
 
     def interrupt(self) -> None:
-        """Do as Ctrl-C: the ranks have the grace to end; at the second time they are killed."""
+        """Act like Ctrl-C: the ranks get the grace period to end, and a second call kills them."""
         self._writer.send(b"\0")
 
 
@@ -74,7 +74,7 @@ class Function:
     """The function that `farandole.run` and clusters pass to the launcher."""
 
     call: int = -1  # descriptor of the memory with the function and its arguments
-    cluster: str = ""  # in whose tasks the agents run
+    cluster: str = ""  # the cluster whose tasks run the agents
     server: str = ""  # the abstract socket that has the connections to them
 
 
@@ -145,7 +145,7 @@ def run(
 
 
 def python(module: str, executable: str | None = None) -> list[str]:
-    """The command that calls `main` of a module of farandole, whichever modules lie in the working directory."""
+    """Return the command that calls `main` of a farandole module, whatever modules the working directory has."""
     root = str(Path(__file__).parents[2])
     path = f"sys.path[:] = [*filter(None, sys.path), {root!r}]"
     return [executable or sys.executable, "-c", f"import sys; {path}; from {module} import main; main()"]
@@ -153,7 +153,7 @@ def python(module: str, executable: str | None = None) -> list[str]:
 
 @dataclass
 class _Lines:
-    """One pipe with output of ranks, and the stream that shows it."""
+    """A pipe with output of ranks, and the stream that shows this output."""
 
     shown: Shown
     rest: str = ""
@@ -162,7 +162,7 @@ class _Lines:
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, data: bytes) -> None:
-        """Show the lines that are whole; without data all."""
+        """Show the complete lines; without data, show everything that is left."""
         text = self.rest + self.decoder.decode(data, final=not data)
         end = max(text.rfind("\n"), text.rfind("\r")) + 1 if data else len(text)
         self.rest = text[end:]
@@ -172,7 +172,7 @@ class _Lines:
 
 @dataclass
 class _Received:
-    """The events of the launcher, and the outcomes of the ranks, as far as they have come."""
+    """The launcher's events and the ranks' outcomes that have arrived so far."""
 
     on_event: Callable[[Event], object] | None
     ended: JobEnded | None = None
@@ -180,7 +180,7 @@ class _Received:
     reader: FrameReader = field(default_factory=lambda: FrameReader(greeted=True))
 
     def feed(self, data: bytes) -> None:
-        """Take some."""
+        """Parse more bytes from the pipe."""
         for frame in self.reader.feed(data):
             if isinstance(frame, Output):
                 self.outcomes.setdefault(frame.rank, bytearray()).extend(frame.data)
@@ -217,7 +217,7 @@ class _Pipes:
         self.selector.close()
 
     def make(self, reader: _Lines | _Received) -> int:
-        """The child's end of a new one."""
+        """Make a new pipe, and return the child's end."""
         readable, writable = os.pipe()
         self._ours.callback(os.close, readable)
         self.selector.register(readable, selectors.EVENT_READ, reader)
@@ -225,20 +225,20 @@ class _Pipes:
             return self.copy(writable)
 
     def to(self, stream: Shown, descriptor: int) -> int:
-        """Our own descriptor; in a notebook, and wherever the stream was replaced, a pipe that we read for it."""
+        """Return our own descriptor; or, if the stream was replaced (as in a notebook), a pipe that we read for it."""
         if not _is(stream, descriptor):
             return self.make(_Lines(stream))
         return self.copy(descriptor)
 
     def memory(self, text: str) -> int:
-        """A text that the child reads. No command line, environment or file shows it."""
+        """Return a descriptor of a text for the child. No command line, environment or file shows the text."""
         with open(os.memfd_create("farandole spec"), "wb") as file:
             file.write(text.encode())
             file.flush()
             return self.copy(file.fileno())
 
     def copy(self, descriptor: int) -> int:
-        """The same, with a number that is none of a child's stdin, stdout and stderr: we may have closed our own."""
+        """Duplicate a descriptor to a number above stdin, stdout and stderr, which this process may have closed."""
         ours = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _STDERR + 1)
         self.of_child.callback(os.close, ours)
         return ours
@@ -253,7 +253,7 @@ def _is(stream: Shown, descriptor: int) -> bool:
 
 
 def _see_through(process: subprocess.Popen[bytes], selector: selectors.BaseSelector) -> None:
-    """Show what comes until the pipes close; whatever is raised meanwhile ends the job first."""
+    """Show the output until the pipes close. An exception meanwhile ends the job before it is raised."""
     interruption: BaseException | None = None
     while True:
         try:

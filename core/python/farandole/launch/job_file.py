@@ -58,7 +58,7 @@ _SIZE = re.compile(rf"(?P<number>[0-9]{{1,9}}(?:\.[0-9]{{1,9}})?) ?(?P<unit>{'|'
 
 @dataclass(frozen=True)
 class Resources:
-    """The needs of each worker; None: the file does not say."""
+    """The resources that each worker needs; None: not given in the file."""
 
     gpus: int = 0
     cpus: float | None = None
@@ -82,18 +82,18 @@ class JobFile:
 
     @property
     def ranks(self) -> int:
-        """Number of processes of the job."""
+        """Return the number of processes of the job."""
         return self.workers * self.processes
 
 
 def read(path: Path) -> JobFile:
-    """The file's content. Raises SpecError."""
+    """Return the file's content. Raises SpecError."""
     origin = f"--file {path}"
     return parse(files.read_text(path, origin, "job file", MAX_FILE_BYTES), origin)
 
 
 def parse(text: str, origin: str) -> JobFile:
-    """The content of this text. Raises SpecError."""
+    """Parse the text of a job file. Raises SpecError."""
     content = files.parse_yaml(origin, lambda yaml: yaml.load(text, Loader=_loader(yaml)))
     if content is None:
         raise SpecError(f"{origin} is empty; write project: NAME, and train: with run: below it.")
@@ -136,7 +136,7 @@ class _Keys(dict[str, Any]):
 
 
 def _loader(yaml: Any) -> Any:
-    """Makes texts of all scalars, as they are spelt: 1.10 is not 1.1. Other tags than YAML's own are errors."""
+    """Return a loader that keeps all scalars as text: 1.10 is not 1.1. Tags other than YAML's own are errors."""
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
@@ -171,18 +171,18 @@ class _Entry:
         return f"{self.origin}, line {self.line}"
 
     def error(self, text: str) -> SpecError:
-        """The error that begins with the place and the keys."""
+        """Return an error that begins with the place and the keys."""
         return SpecError(f"{self.place}: {f'{self.path} ' if self.path else ''}{text}")
 
     def wants(self, wanted: str) -> SpecError:
-        """The error for a value of another type."""
+        """Return the error for a value of another type."""
         found = "keys with values" if isinstance(self.value, _Keys) else "a list"
         if isinstance(self.value, str):
             found = shown(self.value) if self.value else "nothing"
         return self.error(f"must be {wanted}, not {found}.")
 
     def fields(self, known: Collection[str] | None) -> dict[str, _Entry]:
-        """The values of a mapping, which may have the known keys, or any for None. Raises SpecError."""
+        """Return the values of a mapping. Only the known keys are allowed; None: any key. Raises SpecError."""
         if not isinstance(self.value, _Keys):
             raise self.wants("keys with values")
         found = {}
@@ -196,7 +196,7 @@ class _Entry:
         return found
 
     def text(self) -> str:
-        """A text that is not empty and fits into the arguments of a program."""
+        """Return the value as a text that is not empty and fits into a program's arguments."""
         if not isinstance(self.value, str) or not self.value.strip():
             raise self.wants("a text")
         if "\0" in self.value or (
@@ -218,7 +218,7 @@ class _Entry:
         return int(self.value)
 
     def items(self) -> list[_Entry]:
-        """The values of a list; a value that is none is its own only one."""
+        """Return the values of a list; any other value counts as a list of one."""
         if not isinstance(self.value, list):
             return [self]
         path = f"{self.path}, item"
@@ -238,7 +238,7 @@ def _note(fields: dict[str, _Entry], notes: list[str]) -> None:
 
 
 def _framework(fields: dict[str, _Entry]) -> tuple[str, _Entry | None]:
-    """The name of the framework, and its section."""
+    """Return the name of the framework, and its section."""
     name = ""
     if "framework" in fields:
         name = fields["framework"].text()
@@ -273,7 +273,7 @@ def _only(first: _Entry | None, second: _Entry | None) -> _Entry | None:
 
 
 def _workers(entry: _Entry | None, gpus: int) -> tuple[int, int]:
-    """The number of workers, and of the processes of each."""
+    """Return the number of workers, and the number of processes of each worker."""
     if entry is None:
         return 1, 1
     processes = max(1, gpus)
@@ -324,7 +324,7 @@ def _lines(entry: _Entry) -> tuple[str, ...]:
 
 
 def _parameters(entry: _Entry | None) -> tuple[dict[str, str], dict[str, _Entry]]:
-    """Those of one value, which are variables in capitals and fill {{name}} in the lines; those of several."""
+    """Return the parameters with one value, which fill {{name}} in the lines, and those with several values."""
     values: dict[str, str] = {}
     searched: dict[str, _Entry] = {}
     names: dict[str, _Entry] = {}
@@ -342,7 +342,7 @@ def _parameters(entry: _Entry | None) -> tuple[dict[str, str], dict[str, _Entry]
 
 
 def _filled(line: str, values: Mapping[str, str], searched: Mapping[str, _Entry]) -> str:
-    """The line with values in the place of {{name}}; names of no parameter stay. Raises SpecError for a search."""
+    """Replace {{name}} in the line by values; unknown names stay. Raises SpecError for a parameter with many values."""
 
     def value_of(use: re.Match[str]) -> str:
         if (entry := searched.get(use[1])) is not None:

@@ -19,7 +19,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Machine:
-    """The resources that processes of this machine may use."""
+    """The resources of this machine that processes may use."""
 
     gpus: int
     cores: int
@@ -48,7 +48,7 @@ def load(path: Path, command: Sequence[str], module: bool, dry_run: bool) -> Job
 def notes(
     file: JobFile, base: Mapping[str, str], placements: Sequence[Placement], names: Collection[str], dry_run: bool
 ) -> list[str]:
-    """Sentences about keys that have no effect here, or ask for more than there is.
+    """Return sentences about keys that have no effect here, or ask for more than this machine has.
 
     Args:
         file: the job file.
@@ -63,7 +63,7 @@ def notes(
 
 
 def variables(file: JobFile, base: Mapping[str, str], folder: str, now_s: float) -> dict[str, str]:
-    """The variables that programs written for RiseML read, where the environment has none.
+    """Return the variables that programs written for RiseML read, without those already in the environment.
 
     Args:
         file: the job file.
@@ -96,7 +96,7 @@ def this_machine(base: Mapping[str, str]) -> Machine:
 
 
 def about_version(file: JobFile, installed: Callable[[str], str] = environment.version_of) -> str:
-    """A sentence for a framework that has another version than the file wants, or is missing; "" where all is well."""
+    """Return a sentence if the framework is missing or has another version than the file wants; "" otherwise."""
     if not file.version:
         return ""
     names = FRAMEWORKS[file.framework]
@@ -115,7 +115,7 @@ def _is_like(version: str, wanted: str) -> bool:
 
 
 def hosts_of(file: JobFile, num_proc: str | None, listed: HostList | None, gpus_here: int, dry_run: bool) -> HostList:
-    """The hosts of the job. Raises SpecError where -np, the hosts and the file contradict each other.
+    """Return the hosts of the job. Raises SpecError if -np, the hosts and the file contradict each other.
 
     Args:
         file: the job file.
@@ -153,7 +153,7 @@ def _ranks(file: JobFile) -> str:
 
 
 def about_resources(file: JobFile, ranks_here: int, machine: Machine) -> str:
-    """A sentence for workers of this machine that want more than it has; "" where all is well."""
+    """Return a sentence if the workers of this machine want more resources than it has; "" otherwise."""
     workers = -(-ranks_here // file.processes)
     wanted = file.resources
     lacking = []

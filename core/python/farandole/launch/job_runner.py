@@ -23,7 +23,7 @@ CANNOT_START = 1
 
 
 def run_job(job: Job) -> int:
-    """Start the ranks, see them through, leave nothing behind. Returns the exit code of the job."""
+    """Start the ranks, wait until all have ended, and clean up. Returns the exit code of the job."""
     works = [partial(_run_line, job, index) for index in range(len(job.lines))] or [partial(_run_command, job)]
     with _page(job):
         return guard.run_guarded(*works, end=job.end)
@@ -48,7 +48,7 @@ def _run_line(job: Job, index: int, lifeline: int) -> int:
 
 
 def _failure(number: int, lines: Sequence[str], code: int) -> str:
-    """The sentence about the line of this number, from 1."""
+    """Return the sentence about the failure of line `number`, counted from 1."""
     last = len(lines)
     left = f"lines {number + 1} to {last} were" if last > number + 1 else f"line {last} was"
     rest = f"; {left} not started" if last > number else ""

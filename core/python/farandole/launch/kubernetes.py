@@ -50,7 +50,7 @@ class PodJob:
     env: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises SpecError for a value that Kubernetes would refuse."""
+        """Raise SpecError for a value that Kubernetes would refuse."""
         longest = _LABEL_BYTES - len(f"-{self.hosts - 1}")
         if not _NAME.fullmatch(self.name) or len(self.name) > longest:
             raise SpecError(
@@ -72,7 +72,7 @@ class PodJob:
 
     @property
     def placements(self) -> list[Placement]:
-        """The pod of each rank."""
+        """Return the pod of each rank."""
         return place(
             self.hosts * self.slots, [HostSlots(f"{self.name}-{pod}", self.slots) for pod in range(self.hosts)]
         )
@@ -94,13 +94,13 @@ class PodJob:
 
 
 def documents(job: PodJob, key: bytes) -> list[dict[str, Any]]:
-    """The objects to apply, in their order. `key`: for the Secret, unless there is one."""
+    """Return the objects to apply, in order. `key`: the content of the Secret, unless the Secret already exists."""
     made = [_service(job), _job(job)]
     return made if job.secret else [_secret(job, key), *made]
 
 
 def as_yaml(objects: Sequence[dict[str, Any]]) -> str:
-    """The objects as documents of one file. Raises SpecError where there is no PyYAML."""
+    """Return the objects as documents of one file. Raises SpecError if PyYAML is missing."""
     try:
         import yaml
     except ImportError as error:
@@ -110,7 +110,7 @@ def as_yaml(objects: Sequence[dict[str, Any]]) -> str:
 
 
 def preview(job: PodJob) -> str:
-    """The pod of each rank, and the command of all pods."""
+    """Return a text with the pod of each rank, and the command of all pods."""
     rows = [(str(each.rank), each.host, str(each.local_rank)) for each in job.placements]
     return f"{table([('rank', 'pod', 'local rank'), *rows])}\n\neach pod runs: {shlex.join(job.container_command)}"
 

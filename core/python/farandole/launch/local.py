@@ -23,7 +23,7 @@ _WITH_VALUE = {"-W", "-X", "-o"}
 
 
 def unusable(why: str, exit_code: int = NOT_EXECUTABLE) -> SpecError:
-    """The error of a command that cannot be run."""
+    """Return the error for a command that cannot be run."""
     return SpecError(why, "command", exit_code=exit_code)
 
 
@@ -46,7 +46,7 @@ def resolve_command(args: Sequence[str], module: bool, path: str | None) -> list
 
 
 def check_program(args: Sequence[str], ranks: int, by_agents: bool = False) -> None:
-    """Raises SpecError where a rank would read an empty program from stdin, which only rank 0 on this host gets."""
+    """Raise SpecError if a rank would read an empty program from stdin, which only rank 0 on this host gets."""
     if (ranks > 1 or by_agents) and _reads_program_from_stdin(args):
         who = "ranks on other hosts do not get" if by_agents else "only rank 0 gets: the other ranks would run nothing"
         raise SpecError(
@@ -55,7 +55,7 @@ def check_program(args: Sequence[str], ranks: int, by_agents: bool = False) -> N
 
 
 def _reads_program_from_stdin(args: Sequence[str]) -> bool:
-    """True for `python -`, `python` and `sh -s`; not for `python train.py`, `python -m x`, `sh -c x`, `python -V`."""
+    """Return whether this is `python -`, `python`, `sh -s`, but not `python x.py`, `sh -c x`, `python -V`."""
     if not _INTERPRETER.fullmatch(os.path.basename(args[0])):
         return False
     arguments = iter(args[1:])
@@ -77,7 +77,7 @@ def _is_executable_script(path: str) -> bool:
 
 
 def make_key(key: bytes | None = None) -> int:
-    """A descriptor of the job's secret, by default a new one: sealed memory, not on disk, gone with this process."""
+    """Return a descriptor of sealed memory with the job's secret, by default a new one. It ends with this process."""
     descriptor = os.memfd_create("farandole-key", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.write(descriptor, key or os.urandom(KEY_BYTES))
     os.fchmod(descriptor, 0o400)
@@ -87,7 +87,7 @@ def make_key(key: bytes | None = None) -> int:
 
 
 def make_call() -> int:
-    """A descriptor of memory for the function that ranks call, which is gone with the processes that hold it."""
+    """Return a descriptor of memory for the function that ranks call. It ends with the processes that hold it."""
     descriptor = os.memfd_create("farandole-call", os.MFD_CLOEXEC)
     os.fchmod(descriptor, 0o400)
     return descriptor
@@ -99,12 +99,12 @@ def path_for_ranks(descriptor: int) -> str:
 
 
 def make_store() -> str:
-    """A random abstract Unix socket name for rank 0 to bind."""
+    """Return a random abstract Unix socket name for rank 0 to bind."""
     return f"unix:farandole-{os.urandom(16).hex()}"
 
 
 def reserve_port(address: str = "127.0.0.1") -> socket.socket:
-    """Holds a port of this machine for rank 0, which can listen there: torch.distributed asks for its number.
+    """Reserve a port of this machine at which rank 0 can listen; torch.distributed asks for its number.
 
     As long as the socket is open, the kernel does not assign the port to a process that asks for any port.
     """
@@ -115,7 +115,7 @@ def reserve_port(address: str = "127.0.0.1") -> socket.socket:
 
 
 def reserve_endpoints(address: str) -> tuple[list[socket.socket], str, int]:
-    """Two ports that rank 0 will listen at, held: the rendezvous endpoint, and the port for torch.distributed."""
+    """Reserve two ports for rank 0 to listen at: the rendezvous endpoint, and the port for torch.distributed."""
     held = [reserve_port(address) for _ in range(2)]
     store, master = (each.getsockname()[1] for each in held)
     return held, f"tcp:{bracketed(address)}:{store}", master

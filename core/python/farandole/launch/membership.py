@@ -52,7 +52,7 @@ class Lease:
         self.members = tuple(range(self.size))
 
     def survives(self, rank: int, is_mistake: bool = False) -> bool:
-        """Returns whether the others go on without this rank. An error of the program would happen again."""
+        """Return whether the others go on without this rank. An error of the program would happen again."""
         others = [each for each in self.living if each != rank]
         if rank not in self.members:  # one that has not joined yet
             return not self._why
@@ -74,12 +74,12 @@ class Lease:
 
     @property
     def is_training(self) -> bool:
-        """Returns whether all ranks are inside of elastic.run, where they can go on without others."""
+        """Return whether all ranks are inside of elastic.run, where they can go on without others."""
         return bool(self._begun) and self._begun.issuperset(self.living)
 
     @property
     def is_at_limit(self) -> bool:
-        """Returns whether the next change of the ranks ends the job."""
+        """Return whether the next change of the ranks ends the job."""
         return self.reset_limit is not None and self.number >= self.reset_limit
 
     @property
@@ -88,19 +88,19 @@ class Lease:
         return 1 if self.may_grow() else self.min_np
 
     def can_spare(self, ranks: Collection[int]) -> bool:
-        """Returns whether min_np ranks are left without these."""
+        """Return whether min_np ranks are left without these."""
         return len([each for each in self.living if each not in ranks]) >= self.min_np
 
     def has_left(self, rank: int) -> bool:
-        """Returns whether this rank has announced that it leaves, as requested."""
+        """Return whether this rank has announced that it leaves, as requested."""
         return rank in self._left
 
     def has_finished(self, rank: int) -> bool:
-        """Returns whether this rank, which ended without an error, has finished its program."""
+        """Return whether this rank, which ended without an error, has finished its program."""
         return rank in self.members and rank not in self._left
 
     def has_lost(self, ranks: Collection[int]) -> bool:
-        """Returns whether all others have reported, and some of them have lost one of these ranks."""
+        """Return whether all others have reported, and some of them have lost one of these ranks."""
         suspects = {each for report in self._reports.values() for each in report["suspects"]}
         return not suspects.isdisjoint(ranks) and set(self._late()) <= set(ranks)
 

@@ -102,7 +102,7 @@ def elastic_timeout_s(spec: JobSpec, base: Mapping[str, str]) -> float:
 
 
 def has_discovery(spec: JobSpec) -> bool:
-    """Returns whether the user named a source of hosts, which makes a job elastic."""
+    """Return whether the user named a source of hosts, which makes a job elastic."""
     return spec.elastic.host_discovery_script is not None or spec.elastic.host_discovery_service is not None
 
 

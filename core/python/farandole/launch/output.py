@@ -59,7 +59,7 @@ def name_of_rank(rank: int, hosts: Mapping[int, str]) -> str:
 
 
 def is_name_of_rank(text: str) -> bool:
-    """Returns whether a line has only what `Style.before_line` adds without a time of day."""
+    """Return whether a line has only what `Style.before_line` adds without a time of day."""
     text = text.removesuffix(" ")
     return not text or (text.startswith("[") and text.endswith("]") and text[1:-1].partition(" ")[0].isdecimal())
 

@@ -66,12 +66,12 @@ class Job:
     end: Callable[[JobEnded], None] = tell_user  # tells how the job has ended, where no supervisor does
 
     def is_local(self, host: str) -> bool:
-        """Returns whether this machine has that name."""
+        """Return whether this machine has that name."""
         return is_local(host, self.local_names)
 
     @property
     def has_other_hosts(self) -> bool:
-        """Returns whether some ranks run elsewhere, or may run there later."""
+        """Return whether some ranks run elsewhere, or may run there later."""
         return self.source is not None or not all(self.is_local(placement.host) for placement in self.placements)
 
     def preview(self) -> str:

@@ -156,7 +156,7 @@ class Children:
 
     @property
     def anything_left(self) -> bool:
-        """Returns whether we have a child."""
+        """Return whether we have a child."""
         return self._children_left
 
     def tell(self, signum: int, groups: bool = False, spare_ending: bool = False) -> None:
@@ -172,7 +172,7 @@ class Children:
             self.supervisor.go_on()
 
     def _ends_by_itself(self, pid: int) -> bool:
-        """Returns whether the rank has announced its end, so that waiting for its exit code makes sense."""
+        """Return whether the rank has announced its end, so that waiting for its exit code makes sense."""
         return self.records.parting(self.alive[pid].placement.rank) is not None
 
     def reap(self, now: float) -> None:

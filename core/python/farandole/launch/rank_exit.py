@@ -40,7 +40,7 @@ class Death:
 
     @property
     def failed(self) -> bool:
-        """Returns whether it ended by itself with an error."""
+        """Return whether it ended by itself with an error."""
         return self.code != 0 and not self.asked
 
 

@@ -108,12 +108,12 @@ class RankSlots:
 
     @property
     def may_start(self) -> bool:
-        """Returns whether there may be new ranks at all."""
+        """Return whether there may be new ranks at all."""
         return not self._stopped and self._next < self.capacity
 
     @property
     def may_bring(self) -> bool:
-        """Returns whether a new rank may still come: one that has been started, or one that may be."""
+        """Return whether a new rank may still come: one that has been started, or one that may be."""
         return self.may_start or any(map(self._is_awaited, self._slots))
 
     def stop(self) -> None:

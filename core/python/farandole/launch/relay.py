@@ -274,7 +274,7 @@ class Relay:
 
     @property
     def is_full(self) -> bool:
-        """Returns whether a destination is behind, so that `feed` should wait."""
+        """Return whether a destination is behind, so that `feed` should wait."""
         return any(writer.full for writer in self._writers)
 
     def _pass_on(self, stream: Stream, lines: bytes) -> None:

@@ -43,7 +43,7 @@ class Ranks(Protocol):
 
     @property
     def anything_left(self) -> bool:
-        """Returns whether a process of the job may be alive."""
+        """Return whether a process of the job may be alive."""
 
     @property
     def running(self) -> int:
@@ -263,7 +263,7 @@ class Supervisor:
     # Elastic jobs
 
     def _survives(self, death: rank_exit.Death) -> bool:
-        """Returns whether the job goes on without this rank. An error of the program would happen again."""
+        """Return whether the job goes on without this rank. An error of the program would happen again."""
         if self.lease is None or self.ending.began_at is not None or not death.failed:
             return False
         return self.lease.survives(death.placement.rank, _is_mistake(death))
@@ -376,5 +376,5 @@ class Supervisor:
 
 
 def _is_mistake(death: rank_exit.Death) -> bool:
-    """Returns whether the program raised an error that would happen again, on this rank or another."""
+    """Return whether the program raised an error that would happen again, on this rank or another."""
     return death.report is not None and (death.report.mistaken or death.report.culprit is not None)

@@ -29,28 +29,28 @@ __all__ = [
 
 
 def api_address() -> int:
-    """Address of the function table of farandole.h, for a plugin's native part. Valid as long as the process lives."""
+    """Return the address of farandole.h's function table, for a plugin's native part. Valid until the process ends."""
     return _core.api_address
 
 
 def takes_device_memory() -> bool:
-    """Returns whether a backend of this world performs operations on tensors as they lie on a device.
+    """Return whether a backend of this world performs operations directly on device memory.
 
-    Those that none performs there the core stages in pinned host memory. False before `init`, and in a world of one.
+    The core stages all other operations in pinned host memory. False before `init`, and in a world of one.
     """
     return _core.takes_device_memory()
 
 
 def may_take_device_memory() -> bool:
-    """Returns whether the settings list a backend that takes tensors as they lie on a device. Before `init`, too."""
+    """Return whether the settings list a backend that works directly on device memory. May precede `init`."""
     return _core.settings_take_device_memory()
 
 
 def lost_rank() -> tuple[int, str] | None:
-    """The rank whose loss has ended this world, and how; None while there is none."""
+    """Return the rank whose loss ended this world, and how it was lost; None if there is no such rank."""
     return _core.lost_rank()
 
 
 def call_site() -> str:
-    """Where the user's program called, "train.py:12", above Farandole's and the framework's frames; for messages."""
+    """Return the line of the user's program that made the call, such as "train.py:12", for messages."""
     return _core.call_site(1)

@@ -1,4 +1,4 @@
-"""The warning where ranks begin to train from different parameters, and what tells a plugin when to compare again."""
+"""The warning if ranks start training from different parameters, and the trigger for another comparison."""
 
 from farandole._start.world import join_count, note_join, world_number
 from farandole._training.parameter_check import (

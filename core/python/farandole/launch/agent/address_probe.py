@@ -51,7 +51,7 @@ class Prober:
 
     @property
     def is_trying(self) -> bool:
-        """Returns whether `take_reached` is wanted."""
+        """Return whether `take_reached` is wanted."""
         return self._trials is not None
 
     def take_reached(self) -> list[tuple[int, str]] | None:

@@ -115,7 +115,7 @@ class NodeAgent(Agent):
 
     @property
     def anything_left(self) -> bool:
-        """Returns whether a rank may be alive anywhere."""
+        """Return whether a rank may be alive anywhere."""
         return super().anything_left or bool(self._elsewhere)
 
     def kill(self) -> None:

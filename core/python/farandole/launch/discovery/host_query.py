@@ -48,7 +48,7 @@ class ReportedFailures:
     _well_since: float | None = None
 
     def is_news(self, failure: QueryFailure) -> bool:
-        """Returns whether to report it. It then counts as reported."""
+        """Return whether to report it. It then counts as reported."""
         self._well_since = None
         is_new = failure.kind not in self._reported
         self._reported.add(failure.kind)

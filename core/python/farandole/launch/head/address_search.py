@@ -78,7 +78,7 @@ class Search:
 
     @property
     def is_complete(self) -> bool:
-        """Returns whether all have tried the others' addresses."""
+        """Return whether all have tried the others' addresses."""
         return self._probes and not self.late
 
     def _next(self) -> list[Send]:

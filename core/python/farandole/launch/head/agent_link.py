@@ -83,7 +83,7 @@ class Link:
 
     @property
     def is_closed(self) -> bool:
-        """Returns whether the connection has ended, so that `end` must be called."""
+        """Return whether the connection has ended, so that `end` must be called."""
         is_over = self._answers not in self._open or (self.is_launcher and self.done)  # its own output may take longer
         return self.connection is not None and self.code is None and is_over
 

@@ -59,12 +59,12 @@ class Assembly:
 
     @property
     def all_have_greeted(self) -> bool:
-        """Returns whether each host has an agent of our version."""
+        """Return whether each host has an agent of our version."""
         return all(host.greeting is not None for host in self.hosts)
 
     @property
     def is_complete(self) -> bool:
-        """Returns whether all ranks are started."""
+        """Return whether all ranks are started."""
         return all(host.started for host in self.hosts)
 
     def summary(self) -> str:

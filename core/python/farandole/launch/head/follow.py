@@ -261,7 +261,7 @@ class Follower:
                 self._let_go(link)
 
     def _may_leave(self, ranks: Sequence[int], host: str) -> bool:
-        """Returns whether ranks may leave: all are inside elastic.run, and enough would be left."""
+        """Return whether ranks may leave: all are inside elastic.run, and enough would be left."""
         lease = self._cluster.lease
         if lease is None or not lease.is_training:
             return False

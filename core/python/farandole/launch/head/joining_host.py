@@ -54,7 +54,7 @@ class JoiningHost:
 
     @property
     def waits(self) -> bool:
-        """Returns whether it can be examined, and has not been."""
+        """Return whether it can be examined, and has not been."""
         return self.greeting is not None and not self.address and not self.why
 
     @property

@@ -34,7 +34,7 @@ class Scheduler:
 
     @property
     def has_agents(self) -> bool:
-        """Returns whether agents run already, each in a folder and with variables of its own."""
+        """Return whether agents run already, each in a folder and with variables of its own."""
         return self.connect is not None
 
 
