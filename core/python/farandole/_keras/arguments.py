@@ -1,4 +1,4 @@
-"""Arguments that the optimizers of all plugins take alike."""
+"""Arguments that the optimizers of all plugins share."""
 
 from __future__ import annotations
 

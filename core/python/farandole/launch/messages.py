@@ -33,7 +33,7 @@ def answer(sentence: str) -> str:
 
 
 def shown(text: object) -> str:
-    """The text in quotes, in ASCII, cut where it is long."""
+    """Return the text in quotes, as ASCII, and cut if it is long."""
     text = str(text)
     return ascii(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
 
@@ -59,7 +59,7 @@ def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as aligned columns."""
+    """Format rows as aligned columns."""
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)

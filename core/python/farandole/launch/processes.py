@@ -40,7 +40,7 @@ class Rank:
 
 
 class Listener(Protocol):
-    """Hears about the ranks of this host: the supervisor here, or, through the agent, the launcher on another host."""
+    """A listener for this host's ranks: the local supervisor, or an agent that informs the launcher on another host."""
 
     def note_death(self, death: rank_exit.Death) -> None:
         """A rank has ended."""
@@ -54,7 +54,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """The parameters with which the ranks of this host start, except their places."""
+    """Parameters for starting the ranks of this host, without their slots."""
 
     command: Sequence[str]
     base: dict[str, str]  # the environment
