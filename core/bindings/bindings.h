@@ -1,4 +1,4 @@
-// What the files of this folder offer each other. _core.pyi says what Python sees.
+// Declares what the files of this folder share. _core.pyi documents what Python sees.
 //
 // Thread safety: all functions need the GIL, and release it while they wait.
 #pragma once
@@ -44,7 +44,7 @@ void SetErrorTypes(const std::map<int, pybind11::object>& types);
 
 // Sets the exception, for a caller that returns null, as Python's own C functions do.
 void SetPythonError(const Status& status);
-// Likewise of a call that has come to the engine, so that Python need not refuse it (_api/refusals.py).
+// Does the same for a call that has reached the engine, so that Python need not refuse it (_api/refusals.py).
 void SetCallError(const Status& status);
 // Likewise of the C++ exception that is being handled. Python calls our functions from C, so each ends in
 //
@@ -83,8 +83,8 @@ class Dimensions {
   std::vector<int64_t> many_;
 };
 
-// Reads one tensor of a call, (address to read, address to write, dtype, shape[, device, ready event]). Returns false
-// with a Python error set.
+// Reads one tensor of a call: (address to read, address to write, dtype, shape[, device, ready event]). Returns false
+// with a Python error set on failure.
 bool ReadTensor(PyObject* call, Dimensions* dimensions, TensorView* tensor);
 // Reads the kind of an operation and its `parameters`, (name, reduce, root, prescale, postscale, process set), into the
 // view, which points into them. Returns false with a Python error set.
