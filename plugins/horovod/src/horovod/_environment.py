@@ -21,7 +21,7 @@ _NUMBERS |= {"HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SE
 
 
 def check_alone() -> None:
-    """Raises ImportError where Horovod itself is installed, too: both put their files into one folder."""
+    """Raise ImportError if Horovod itself is installed, too: both put their files into one folder."""
     try:
         theirs = metadata.version("horovod")
     except metadata.PackageNotFoundError:
@@ -35,7 +35,7 @@ def check_alone() -> None:
 
 
 def check_data_service() -> None:
-    """Raises RuntimeError where FARANDOLE_REQUIRE_KEY asks for keys, which TensorFlow's servers do not know."""
+    """Raise RuntimeError if FARANDOLE_REQUIRE_KEY asks for keys, which TensorFlow's servers do not know."""
     if os.environ.get("FARANDOLE_REQUIRE_KEY", "0") not in ("", "0"):
         raise RuntimeError(
             "FARANDOLE_REQUIRE_KEY is set, and TensorFlow's data service cannot check keys: it admits the hosts of "

@@ -43,5 +43,5 @@ def error_of(code: int, text: str) -> Exception:
 
 
 def nobody_was_told() -> bool:
-    """Returns whether no error of ours has been raised so far, so that the program cannot have read any."""
+    """Return whether no error of ours has been raised so far, so that the program cannot have read any."""
     return not _reported

@@ -70,7 +70,7 @@ class Actor:
             self._change.notify_all()
 
     def await_ranks(self, numbers: list[int], seconds: float) -> bool:
-        """Returns whether these have come within the time."""
+        """Return whether these have come within the time."""
         with self._change:
             return self._change.wait_for(lambda: self._ranks.keys() >= set(numbers), seconds)
 

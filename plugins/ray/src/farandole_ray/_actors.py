@@ -125,7 +125,7 @@ class Group:
         self._await(self._are_here, is_scheduled=True)
 
     def _are_here(self) -> bool:
-        """Returns whether all actors are. Raises FarandoleError where one has ended."""
+        """Return whether all actors are. Raises FarandoleError where one has ended."""
         lives = [started.life for started in self.actors]
         for life in ray.wait(lives, timeout=0)[0]:
             try:

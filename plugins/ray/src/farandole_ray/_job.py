@@ -85,7 +85,7 @@ class Job:
         self._callbacks = mark, callbacks
 
     def has_all(self, mark: str, ranks: int) -> bool:
-        """Returns whether the output of so many ranks is here up to their mark, on both streams."""
+        """Return whether the output of so many ranks is here up to their mark, on both streams."""
         with self._lock:
             return self._marks[mark] >= 2 * ranks
 

@@ -60,7 +60,7 @@ class Deltas:
         return None if tf.executing_eagerly() else done.op
 
     def _turns(self) -> tuple[Any, Any]:
-        """Returns whether this pass is the first since the last sum, and whether a sum follows it."""
+        """Return whether this pass is the first since the last sum, and whether a sum follows it."""
         if self._passes == 1:
             return tf.constant(True), tf.constant(True)
         index = self._count.assign_add(1, read_value=True) % self._passes

@@ -106,7 +106,7 @@ def recoverable(error: Any) -> farandole.RecoverableError | None:
 
 
 def _lacks_a_world(error: Any, sentence: str) -> bool:
-    """Returns whether an operation failed for lack of a world; a later shutdown() must not change the answer."""
+    """Return whether an operation failed for lack of a world; a later shutdown() must not change the answer."""
     return type(error) is tf.errors.FailedPreconditionError and _NO_WORLD.search(sentence) is not None
 
 

@@ -126,7 +126,7 @@ class Exchange:
             return self._count.read_value()
 
     def has_sum(self, variable: Variable) -> bool:
-        """Returns whether a pass had a gradient of this variable."""
+        """Return whether a pass had a gradient of this variable."""
         return key_of(variable) in self._summed
 
     def take(self, variables: Sequence[Variable]) -> list[Gradient]:

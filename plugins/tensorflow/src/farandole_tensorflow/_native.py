@@ -51,7 +51,7 @@ operations, _library = _opened()
 
 
 def is_asynchronous() -> bool:
-    """Returns whether operations leave TensorFlow's threads while they wait for the other ranks.
+    """Return whether operations leave TensorFlow's threads while they wait for the other ranks.
 
     They do not where TensorFlow was built with another C++ library than its wheels for Linux are.
     """

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 
 def is_compiled(graph: Any) -> bool:
-    """Returns whether XLA will compile it; False where TensorFlow lacks the private names that tell."""
+    """Return whether XLA will compile it; False where TensorFlow lacks the private names that tell."""
     while graph is not None:
         context = getattr(graph, "_get_control_flow_context", lambda: None)()
         while context is not None:
@@ -41,5 +41,5 @@ def call_out_of_xla(**arguments: Any) -> Any:
 
 
 def has_fused_normalization() -> bool:
-    """Returns whether this Keras computes it in one operation of TensorFlow by default."""
+    """Return whether this Keras computes it in one operation of TensorFlow by default."""
     return hasattr(tf.keras.layers.BatchNormalization, "_fused_can_be_used")

@@ -49,7 +49,7 @@ def use_xla() -> None:
 
 
 def is_used() -> bool:
-    """Returns whether `use_xla` was called."""
+    """Return whether `use_xla` was called."""
     return _used
 
 
@@ -66,7 +66,7 @@ def check_not_compiled(graph: Any, kind: str) -> None:
 
 
 def is_call(kind: Kind) -> bool:
-    """Returns whether an operation in the graph that is being made shall be a call out of compiled code."""
+    """Return whether an operation in the graph that is being made shall be a call out of compiled code."""
     return _used and kind is Kind.ALLREDUCE and is_compiled(tf.compat.v1.get_default_graph())
 
 

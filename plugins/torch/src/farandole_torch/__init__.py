@@ -11,7 +11,7 @@ Tensors may be strided, and may be on a GPU. `farandole.plugin.Collectives` docu
 
 from farandole.plugin import version_of as _version_of
 
-__version__ = _version_of("farandole-torch")  # raises for a core of another version, before an import fails
+__version__ = _version_of("farandole-torch")  # raises an error for a core of another version, before an import fails
 
 # isort: split
 from farandole import *  # noqa: F403  # mypy does not see what `mpi_ops.__all__` has of these
@@ -31,7 +31,7 @@ from farandole_torch.mpi_ops import *  # noqa: F403
 
 broadcast_parameters = _collectives.broadcast_parameters
 
-__version__ = _version_of("farandole-torch")  # again: `import *` has brought that of the core
+__version__ = _version_of("farandole-torch")  # again, because `import *` has brought the core's version
 
 __all__ = [
     "DistributedOptimizer",
@@ -45,4 +45,4 @@ __all__ = [
 __all__ += mpi_ops.__all__
 
 for _name in __all__:
-    _hide_from_dynamo(globals()[_name])  # torch.compile does not trace them
+    _hide_from_dynamo(globals()[_name])  # so that torch.compile does not trace them

@@ -1,4 +1,4 @@
-"""Torch tensors as the core's operations see them."""
+"""Adapter that lets the core's operations work on torch tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLAIN = {torch.Tensor, torch.nn.Parameter}
 
 
 class _Cuda(DeviceMemory[Tensor]):
-    """Tensors on NVIDIA's GPUs, in the order of torch's current streams."""
+    """Tensors on NVIDIA GPUs, in the order of torch's current streams."""
 
     def holds(self, tensor: Tensor) -> bool:
         return getattr(tensor, "is_cuda", False)
@@ -52,14 +52,14 @@ class _Cuda(DeviceMemory[Tensor]):
 
 
 class TensorAdapter(Adapter[Tensor]):
-    """Dense tensors."""
+    """Adapter for dense tensors."""
 
     package = "torch"  # backward calls our hooks
-    device = _Cuda() if torch.version.hip is None else None  # a GPU of AMD's calls itself cuda, too
+    device = _Cuda() if torch.version.hip is None else None  # torch calls an AMD GPU "cuda", too
 
     array_type = Tensor if hasattr(Tensor, "__dlpack_c_exchange_api__") else None  # from torch 2.10 on
     empty_like = staticmethod(torch.empty_like)  # spares frames
-    shows_memory = staticmethod(attrgetter("is_cpu"))  # the core asks whether it is a negative view
+    shows_memory = staticmethod(attrgetter("is_cpu"))  # the core itself checks for negative views
     is_profiled = staticmethod(is_profiler_on)
 
     def span(self, title: str) -> AbstractContextManager[object]:
@@ -93,7 +93,7 @@ class TensorAdapter(Adapter[Tensor]):
             if not _is_plain(source):
                 return None
             address, dtype, shape = source.data_ptr(), _DTYPES[source.dtype], source.shape
-        except (KeyError, RuntimeError):  # `describe` and `buffer` have the words for it
+        except (KeyError, RuntimeError):  # `describe` and `buffer` report this error
             return None
         if target is source:
             return source, (address, address, dtype, shape)
@@ -101,10 +101,10 @@ class TensorAdapter(Adapter[Tensor]):
         return result, (address, result.data_ptr(), dtype, shape)
 
     def pin(self, tensor: Tensor) -> object:
-        alias = tensor.detach()  # keeps the storage where `tensor.data = other` lets go of it
+        alias = tensor.detach()  # keeps the storage even if `tensor.data = other` releases it
         try:
             alias.view(-1).view(torch.uint8).numpy()  # from now on nobody can resize the storage
-        except RuntimeError:  # numpy, which torch does not require, is not installed
+        except RuntimeError:  # numpy is not installed; torch does not require it
             return None
         return alias
 
@@ -118,7 +118,8 @@ class TensorAdapter(Adapter[Tensor]):
         return torch.empty(shape, dtype=TORCH_DTYPES[dtype], device=device, pin_memory=host and like.is_cuda)
 
     def assign(self, target: Tensor, source: Tensor) -> None:
-        # Of a strided negative view on a GPU, copy_ brings the opposite numbers to the host (torch 2.11).
+        # For a strided view with the negative bit set, copy_ from a GPU returns the values with the opposite sign
+        # (torch 2.11).
         target.detach().copy_(source.detach().resolve_neg().resolve_conj())
 
     def names_object(self, name: object) -> bool:
@@ -140,7 +141,7 @@ class TensorAdapter(Adapter[Tensor]):
 
 
 class _Bytes:
-    """Memory of a GPU as torch takes it without a copy; the tensor keeps this, and so `keep`, alive."""
+    """Memory of a GPU in a form that torch takes without a copy; the tensor keeps this object, and so `keep`, alive."""
 
     def __init__(self, address: int, size_bytes: int, keep: object) -> None:
         self._keep = keep
@@ -152,20 +153,21 @@ class _Bytes:
         }
 
     def __del__(self) -> None:
-        # When it goes, the driver is asked what is under way on the device, which ends a capture with an error.
+        # Releasing the memory asks the driver what is under way on the device, which ends a graph capture with an
+        # error.
         if not sys.is_finalizing() and torch.cuda.is_current_stream_capturing():
             _dropped_in_capture.append(self._keep)
 
 
-_dropped_in_capture: list[object] = []  # until the next operation
+_dropped_in_capture: list[object] = []  # kept until the next operation
 
 
-collectives: Collectives[Tensor] = Collectives(TensorAdapter())  # whose results have no gradients; see _autograd
+collectives: Collectives[Tensor] = Collectives(TensorAdapter())  # results have no gradients; see _autograd
 Compression = collectives.Compression
 
 
 def span(title: str) -> AbstractContextManager[object]:
-    """A context that torch's profilers show under `title`; nothing where none is on."""
+    """Return a context that torch's profilers show under `title`; it does nothing if no profiler is on."""
     return torch.autograd.profiler.record_function(title) if is_profiler_on() else nullcontext()
 
 
@@ -175,8 +177,10 @@ def _refuse_capture() -> None:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Returns whether contiguous memory of the host holds its values: of a conjugate view it holds the numbers before
-    they are conjugated, and of a negative view, such as the imaginary part of a conjugate, the opposite ones.
+    """Return whether the tensor's values lie in contiguous memory of the host.
+
+    This is not so for conjugate views, whose memory holds the numbers before conjugation, and for negative views, such
+    as the imaginary part of a conjugate, whose memory holds the opposite numbers.
     """
     return tensor.is_cpu and not tensor.is_neg() and not tensor.is_conj() and tensor.is_contiguous()
 

@@ -27,8 +27,8 @@ from farandole.plugin.parameter_check import NOT_COMPARED, warn_about_difference
 from farandole_torch._adapter import Tensor, collectives
 from farandole_torch._owners import Parameter, check_owned, take
 
-Required = tuple[bool, ...]  # of each parameter, whether it requires a gradient
-_NAMED = 3  # parameters in a message
+Required = tuple[bool, ...]  # for each parameter, whether it requires a gradient
+_NAMED = 3  # parameters that a message names
 _REMEDY = "broadcast_parameters(model.state_dict(), root_rank=0)"
 
 
@@ -36,44 +36,44 @@ _REMEDY = "broadcast_parameters(model.state_dict(), root_rank=0)"
 class Plan:
     """The parameters that an optimizer reduces while none is frozen."""
 
-    what: str  # of the parameters
+    what: str  # what is reduced for the parameters, for messages
     names: Sequence[str]
-    operations: Sequence[Sequence[str]]  # what is reduced together
+    operations: Sequence[Sequence[str]]  # names that are reduced together
 
 
 class Agreement(ABC):
-    """The parameters of one optimizer, which the ranks agree to reduce: the base of what reduces them."""
+    """Base class of the reductions: makes the ranks agree on the parameters of one optimizer that they reduce."""
 
     def __init__(self, parameters: Sequence[Parameter], names: Sequence[str], process_set: ProcessSet | None) -> None:
         self._parameters, self._names, self._process_set = list(parameters), list(names), process_set
-        self.pauses = False  # `no_sync`
+        self.pauses = False  # inside `no_sync`
         self.has_lost = False  # another optimizer has taken a parameter
         self._owned: set[int] = set()  # indices of the parameters that are, or were, not frozen
         self._is_alone = True
         self._agreed: Required | None = None  # in the last step
-        self._asked: Handle[Tensor] | None = None  # what Ctrl-C has interrupted is taken up again
+        self._asked: Handle[Tensor] | None = None  # an exchange that Ctrl-C interrupted, to be resumed
 
     @property
     @abstractmethod
     def in_flight(self) -> bool:
-        """Returns whether a reduction is on its way."""
+        """Return whether a reduction is in flight."""
 
     @abstractmethod
     def _begin_watching(self, optimizer: Any) -> None:
-        """There are other ranks now: call this object in each step, and take the parameters."""
+        """Have each step call this object, and take ownership of the parameters; the ranks have changed."""
 
     @abstractmethod
     def _plan(self) -> Plan:
-        """The gradients that are reduced while no parameter is frozen."""
+        """Return the gradients that are reduced while no parameter is frozen."""
 
     def start(self, optimizer: Any, alone: bool) -> None:
-        """Begin to watch the optimizer's steps. `alone`: there is nobody to reduce with."""
+        """Begin to watch the optimizer's steps. `alone`: this rank has no others to reduce with."""
         self._is_alone, self._optimizer = alone, weakref.ref(optimizer)
         if not alone:
             self._begin_watching(optimizer)
 
     def forget(self) -> None:
-        """The world in which a step began is no more: forget the step, and ask the ranks of the next world again."""
+        """Forget the step whose world has ended, and ask the ranks of the next world again."""
         self._agreed, self._asked = None, None
         optimizer = self._optimizer()
         if self._is_alone and optimizer is not None and not is_alone(self._process_set):
@@ -81,33 +81,34 @@ class Agreement(ABC):
             self._begin_watching(optimizer)
 
     def _take(self) -> list[int]:
-        """Own the parameters that are no longer frozen, too. Returns the indices of the new ones."""
+        """Take ownership of parameters that are no longer frozen. Return the indices of the new ones."""
         new = [i for i, each in enumerate(self._parameters) if each.requires_grad and i not in self._owned]
         self._owned.update(new)
         take([self._parameters[i] for i in new], self)
         return new
 
     def _check_owned(self) -> None:
-        """Raises ValueError where another optimizer has taken a parameter and is still there."""
+        """Raise ValueError if another optimizer has taken a parameter and is still there."""
         if self.has_lost:
             check_owned({self._names[i]: self._parameters[i] for i in self._owned}, self)
 
     def _ask_at_first(self, required: Required, sums: Sequence[int] = ()) -> MismatchError | None:
         """Compare this rank's set with those of all others, whose first step it is, too; blocks.
 
-        sums: checksums of the parameters, which are compared with it; ranks whose parameters differ are warned about.
+        sums: checksums of the parameters, which are compared as well; ranks whose parameters differ are warned about.
         """
         return self._decision(required, self._gathered(required, _first_step(self._names), sums))
 
     def _ask(self, required: Required, operation: str) -> MismatchError | None:
-        """Likewise, where others may not ask, but begin the reduction of this name.
+        """Compare the sets although other ranks may begin the reduction of this name instead.
 
-        Raises MismatchError if they do: `_explain` follows when all operations that they wait for are complete.
+        Raises MismatchError if they do. The caller then calls `_explain`, after all operations that they wait for are
+        complete.
         """
         return self._decision(required, self._gathered(required, operation))
 
     def _explain(self, required: Required, error: Exception) -> None:
-        """Where `error` is that only some ranks have asked, compare the sets. Raises MismatchError if they differ."""
+        """Compare the sets if `error` says that only some ranks have asked. Raises MismatchError if the sets differ."""
         mismatch = next((each for each in (error, error.__cause__) if isinstance(each, MismatchError)), None)
         if mismatch is not None and "allgather" in mismatch.operations:
             refusal = self._ask_at_first(required)
@@ -115,7 +116,9 @@ class Agreement(ABC):
                 raise refusal from error
 
     def _gathered(self, required: Required, name: str, sums: Sequence[int] = ()) -> Tensor:
-        """Of each rank: its number, that of its parameters, what its plan amounts to, its set, and its checksums."""
+        """Return, for each rank: its number, its number of parameters, a checksum of its plan, its set, and its
+        checksums.
+        """
         if self._asked is None:
             count = len(self._names)
             compared = sums or [NOT_COMPARED] * count
@@ -152,15 +155,15 @@ class Agreement(ABC):
 
 
 def _first_step(names: Sequence[str]) -> str:
-    """The name of the exchange: another one for each optimizer, and equal on ranks that disagree about some parameters.
+    """Return the name of the exchange, which is the same on ranks that disagree about some parameters.
 
-    So that optimizers in several threads do not take part in each other's.
+    Each optimizer has its own name, so that optimizers in several threads do not join each other's exchange.
     """
     return f"DistributedOptimizer.first_step.{min(names, default='')}"
 
 
 def _difference(of_ranks: Sequence[tuple[int, Plan]]) -> str:
-    """The difference between plans that are not all equal."""
+    """Return a description of the difference between plans that are not all equal."""
     if len({plan.what for _, plan in of_ranks}) > 1:
         differing = _some([f"rank {each} has {plan.what}" for each, plan in of_ranks])
         return f"do not reduce the same: {differing}; make the optimizer with the same arguments on all ranks"

@@ -1,9 +1,10 @@
 """Gradients of the operations, as in Horovod, for the asynchronous forms too.
 
-That of an allreduce is the allreduce of the gradients, with the same reduction and factors. Those of allgather and
-broadcast are averages over the ranks of the set: of the gathered gradients each rank keeps its own rows; of the
-broadcast tensor's gradients the root keeps all and the others none. That of a reducescatter is the allgather of the
-gradients, times the size of the set for a sum. Rows that alltoall has moved go back. Ranks that have joined give zeros.
+The gradient of an allreduce is the allreduce of the gradients, with the same reduction and factors. The gradients of
+allgather and broadcast are averages over the ranks of the set: each rank keeps its own rows of the gathered gradients;
+the root keeps all gradients of the broadcast tensor and the other ranks none. The gradient of a reducescatter is the
+allgather of the gradients, times the size of the set for a sum. The gradient of an alltoall returns each row to the
+rank that sent it. Ranks that have joined give zeros.
 
 Gradients are reduced by differentiable operations, so they have gradients in turn.
 """
@@ -25,7 +26,7 @@ _Gradients = tuple[Tensor | None, ...]
 
 @dataclass(frozen=True)
 class _Call:
-    """The arguments of a call beside its tensors."""
+    """The arguments of a call other than its tensors."""
 
     name: str
     op: ReduceOp
@@ -41,12 +42,12 @@ class _Call:
         return cls(name, ReduceOp(op), root_rank, prescale, postscale, process_set)
 
     def of_gradient(self, what: str = "") -> _Call:
-        """The same in backward, under a name of its own, where there is one."""
+        """Return the same call for backward, under a name of its own if this call has a name."""
         return replace(self, name=f"{self.name}.gradient{what}" if self.name else "")
 
     @property
     def place(self) -> int:
-        """This rank's among the members."""
+        """The position of this rank among the members."""
         return self.process_set.rank() or 0
 
     @property
@@ -56,7 +57,7 @@ class _Call:
 
 
 def differentiates(tensor: Tensor) -> bool:
-    """Returns whether the result of an operation on this tensor is to have a gradient."""
+    """Return whether the result of an operation on this tensor needs a gradient."""
     return torch.is_grad_enabled() and getattr(tensor, "requires_grad", False)
 
 
@@ -71,7 +72,7 @@ class _Recorder:
         call = _Call.of(parameters)
 
         def remember(results: list[Tensor]) -> list[Tensor]:
-            with torch.enable_grad():  # whoever waits may be under no_grad
+            with torch.enable_grad():  # the waiting caller may be under no_grad
                 return list(_FUNCTIONS[kind].apply(call, results, splits, *sources))
 
         return remember
@@ -102,7 +103,7 @@ class _Gathering(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, *gradients: Tensor) -> _Gradients:
         call = ctx.call.of_gradient()
         averages = _reduced(gradients, call, Average)
-        # A row for each rank that has not joined: its place, and the rows of each of its tensors.
+        # One row for each rank that has not joined: its position, and the number of rows of each of its tensors.
         rows = _gathered([torch.tensor([[call.place, *ctx.rows]])], ctx.call.of_gradient(".rows"))[0]
         starts = rows[rows[:, 0] < call.place, 1:].sum(0).tolist()
         mine = (each[start : start + count] for each, start, count in zip(averages, starts, ctx.rows, strict=True))
@@ -118,7 +119,9 @@ class _Spreading(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> _Gradients:
         (average,) = _reduced([gradient], ctx.call.of_gradient(), Average)
-        if rank() != ctx.call.root_rank:  # zeros that remember the average: all ranks are in the second derivative
+        if (
+            rank() != ctx.call.root_rank
+        ):  # zeros that depend on the average, so that all ranks take part in the second derivative
             average = average.masked_fill(torch.ones((), dtype=torch.bool, device=average.device), 0)
         return None, None, None, average
 
@@ -151,7 +154,7 @@ class _Scattering(torch.autograd.Function):  # type: ignore[misc]
         check_linear(call.op, "reducescatter", "tensor.detach()")
         factor = call.prescale * call.postscale * (call.members if call.op is Sum else 1)
         gathered = _gathered(gradients, call.of_gradient())
-        if [len(each) for each in gathered] != ctx.rows:  # some have joined, and all that have not see it
+        if [len(each) for each in gathered] != ctx.rows:  # some ranks have joined, and all others see it
             present = _gathered([torch.tensor([call.place])], call.of_gradient(".members"))[0].tolist()
             gathered = [
                 _with_lost_rows(each, *_shares(rows, call.members, present))
@@ -180,14 +183,14 @@ def _gathered(gradients: Sequence[Tensor], call: _Call) -> list[Tensor]:
 
 
 def _shares(rows: int, members: int, present: list[int]) -> tuple[list[int], list[int]]:
-    """How many rows of a reducescatter's gradient came from each rank, and how many it has got."""
+    """Return how many rows of a reducescatter's gradient came from each rank, and how many rows each rank has got."""
     each, more = divmod(rows, members)
     got = [each + (place < more) for place in range(members)]
     return [got[place] if place in present else 0 for place in range(members)], got
 
 
 def _with_lost_rows(tensor: Tensor, came: list[int], wanted: list[int]) -> Tensor:
-    """With zeros where a rank gave no rows because it has joined."""
+    """Return the tensor with zeros in place of the rows of ranks that gave none because they have joined."""
     if came == wanted:
         return tensor
     parts = zip(tensor.split(came), came, wanted, strict=True)

@@ -18,28 +18,28 @@ _SENT = frozenset(TORCH_DTYPES.values())
 
 @dataclass(frozen=True)
 class _Placeholder:
-    """Stands for a tensor in a state that is sent as an object; the tensor itself follows."""
+    """A stand-in for a tensor in a state that is sent as an object; the tensor itself follows."""
 
     index: int
     shape: tuple[int, ...]
     dtype: Any
-    device: str  # its kind: an optimizer may keep some tensors, step counts say, on the host and others on the GPU
+    device: str  # its type: an optimizer may keep some tensors, such as step counts, on the host, others on the GPU
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: object = None) -> None:
-    """Copy rank `root_rank`'s optimizer state into everybody's: momentum, moments, step counts and all options.
+    """Copy rank `root_rank`'s optimizer state to all ranks: momentum, moments, step counts and all options.
 
-    Takes no step and changes nothing on the root. Ranks whose state is still empty receive it; if the root's is empty,
-    everybody's becomes empty. The options of the parameter groups, such as the learning rate, become the root's.
-    Tensors have the root's dtypes, also where these are not the parameters'.
+    Takes no step and changes nothing on the root. Ranks whose state is still empty receive it; if the root's state is
+    empty, the state of all ranks becomes empty. The options of the parameter groups, such as the learning rate, become
+    the root's. Tensors have the root's dtypes, even if these differ from the dtypes of the parameters.
 
     Args:
         optimizer: a torch.optim.Optimizer, distributed or not, over parameters in the same order on all ranks.
-        root_rank: whose state all ranks get.
+        root_rank: the rank whose state all ranks get.
         model: not needed; accepted because Horovod does.
 
     Raises:
-        ValueError: not an optimizer, or its parameter groups are not the root's.
+        ValueError: `optimizer` is not an optimizer, or its parameter groups differ from the root's.
 
     Example:
         >>> optimizer = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1 * (hvd.rank() + 1))
@@ -55,7 +55,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     tensors: list[Any] = []
     outline = _replaced(optimizer.state_dict(), lambda value: _taken_out(value, tensors)) if is_root else None
     name = "optimizer"
-    if isinstance(optimizer, Distributed):  # whose names tell it apart from one in another thread
+    if isinstance(optimizer, Distributed):  # its names distinguish it from an optimizer in another thread
         name = f"optimizer.{min(optimizer._farandole_names.chosen, default='')}"
     outline = broadcast_object(outline, root_rank, name=name)
     if not is_root:
@@ -71,13 +71,13 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
 
 def _taken_out(value: Any, tensors: list[Any]) -> Any:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.dtype not in _SENT:
-        return value  # sparse momentum, say, travels within the outline
+        return value  # for example sparse momentum, which is pickled with the rest of the state
     tensors.append(value.detach())
     return _Placeholder(len(tensors) - 1, tuple(value.shape), value.dtype, value.device.type)
 
 
 def _devices(optimizer: Any) -> dict[str, Any]:
-    """This rank's device of each kind that the parameters are on: the root's GPU may have another number."""
+    """Return this rank's device of each type that the parameters are on: the root's GPU may have another number."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return {parameter.device.type: parameter.device for parameter in reversed(parameters)}
 
@@ -89,7 +89,7 @@ def _new_tensor(value: Any, tensors: list[Any], devices: dict[str, Any]) -> Any:
 
 
 def _replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
-    """The same nest of dicts, lists and tuples with every leaf replaced, visited in order."""
+    """Return the same nest of dicts, lists and tuples with every leaf replaced, visited in order."""
     if isinstance(value, dict):
         return {key: _replaced(item, replace) for key, item in value.items()}
     if type(value) in (list, tuple):

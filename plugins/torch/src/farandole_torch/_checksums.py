@@ -1,4 +1,4 @@
-"""Checksums of parameters, computed where they lie, to see whether all ranks begin with the same ones."""
+"""Checksums of parameters, computed on the parameters' devices, to check that all ranks start with the same ones."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ROW_BYTES = 4096
 
 @torch.no_grad()  # type: ignore[untyped-decorator]  # torch is not read
 def checksums(parameters: Sequence[Parameter], wanted: Sequence[bool]) -> list[int]:
-    """The checksum of each parameter: NOT_COMPARED for those that are not wanted, or have no plain memory.
+    """Return the checksum of each parameter, or NOT_COMPARED for those that are not wanted or have no plain memory.
 
-    Reads each parameter once, and waits once for each device.
+    Read each parameter once, and wait once for each device.
     """
     result = [NOT_COMPARED] * len(parameters)
     if not checks_parameters():
@@ -38,7 +38,9 @@ def _is_plain(parameter: Parameter) -> bool:
 
 
 def _checksum(parameter: Parameter) -> Tensor:
-    """The sums of whole rows and the words of the rest, added up with odd factors by their place, modulo 2^64."""
+    """Return the sum modulo 2^64 of the whole rows' sums and the remaining words, each times an odd factor for its
+    position.
+    """
     flat = parameter.detach().resolve_conj().resolve_neg().contiguous().view(-1)
     content = flat.view(torch.uint8)
     if content.storage_offset() % 8:

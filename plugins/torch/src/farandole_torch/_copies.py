@@ -1,4 +1,4 @@
-"""Copies of tensors, and tensors of one rank for all: what states of elastic training need."""
+"""Copies of tensors, and broadcasts of one rank's tensors, for states of elastic training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tensors:
 
     def __init__(self) -> None:
         self._slab = torch.empty(0, dtype=torch.uint8)
-        self._used = 0  # bytes of it
+        self._used = 0  # bytes of the slab in use
 
     def is_array(self, value: object) -> bool:
         return isinstance(value, torch.Tensor)
@@ -55,7 +55,7 @@ class Tensors:
 
     def outline(self, array: Tensor) -> object | None:
         if array.layout is not torch.strided or array.dtype not in _SENT:
-            return None  # sparse momentum, say, is pickled
+            return None  # for example sparse momentum, which is pickled
         return tuple(array.shape), array.dtype, array.device.type
 
     def receiver(self, outline: Any, live: Tensor | None) -> Tensor:

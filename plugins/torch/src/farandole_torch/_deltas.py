@@ -1,11 +1,11 @@
-"""Adasum of what each rank's step would change: DistributedOptimizer with op=Adasum.
+"""DistributedOptimizer with op=Adasum: combines the changes that each rank's step would make.
 
     before step()   remember the parameters
     after it        parameter = remembered + Adasum over the ranks of (parameter - remembered)
 
-The parameters are as before the step until all is there. Where Ctrl-C ends the wait, `synchronize` completes the step.
-Each rank steps by its own gradients, so an optimizer's momentum and moments are the rank's own.
-Adasum is by Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2021.
+The parameters keep their values from before the step until all changes are combined. If Ctrl-C ends the wait,
+`synchronize` completes the step. Each rank steps by its own gradients, so the momentum and moments of an optimizer
+differ between ranks. Adasum is by Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2021.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from farandole_torch._private import after_each_step
 
 @dataclass
 class _Change:
-    """The change of one parameter by a step."""
+    """The change that a step makes to one parameter."""
 
     name: str
     parameter: Parameter
     start: Tensor
-    delta: Any = None  # a tensor, when the optimizer has stepped
+    delta: Any = None  # a tensor once the optimizer has stepped
     handle: Handle[Tensor] | None = None
 
     def take_back(self) -> None:
-        """Leave the parameter as before the step, which a rank keeps if the ranks disagree."""
+        """Restore the parameter's value from before the step, which a rank keeps if the ranks disagree."""
         if self.delta is None:
             self.delta = self.parameter - self.start
         self.parameter.copy_(self.start)
 
 
 class Deltas(Agreement):
-    """The steps of one optimizer; what `Reduction` is for gradients, with the same functions.
+    """The steps of one optimizer, with the same functions that `Reduction` has for gradients.
 
-    Gradients are each rank's own anyway: inside `no_sync` only a step is refused.
+    Gradients stay on each rank in any case, so inside `no_sync` only a step is refused.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Deltas(Agreement):
         super().__init__(parameters, names, process_set)
         check_compressor(compression)
         self._compression = compression
-        self._changes: list[_Change] = []  # of a step that is under way
-        self._required: Required = ()  # in the step that is under way
-        self._has_stepped = False  # and what that has changed is being combined
+        self._changes: list[_Change] = []  # of the step in progress
+        self._required: Required = ()  # of the step in progress
+        self._has_stepped = False  # the optimizer has stepped, and its changes are being combined
 
     @property
     def in_flight(self) -> bool:
-        """Returns whether the optimizer has stepped, and what it has changed is being combined."""
+        """Return whether the optimizer has stepped and its changes are being combined."""
         return self._has_stepped
 
     def _begin_watching(self, optimizer: Any) -> None:
@@ -79,7 +79,7 @@ class Deltas(Agreement):
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def synchronize(self) -> None:
-        """Complete a step whose wait was interrupted; else nothing: gradients are each rank's own."""
+        """Complete a step whose wait was interrupted; otherwise do nothing, since gradients stay on each rank."""
         if not self.in_flight:
             return
         for change in self._changes:
@@ -117,10 +117,10 @@ class Deltas(Agreement):
         if error is not None:
             raise error
         for change, result in zip(self._changes, results, strict=True):
-            change.parameter.copy_(change.start + result)  # interrupted here, it can be done again
+            change.parameter.copy_(change.start + result)  # can be repeated if it is interrupted here
 
     def _agree(self) -> None:
-        """Raises MismatchError where the ranks have not frozen the same parameters; see `_agreement`."""
+        """Raise MismatchError if the ranks have not frozen the same parameters; see `_agreement`."""
         before, required = self._agreed, self._required
         if before is None:
             refusal = self._ask_at_first(required, checksums(self._parameters, required))
@@ -130,7 +130,7 @@ class Deltas(Agreement):
             first, *others = [i for i, each in enumerate(before) if each] or [0]
             try:
                 refusal = self._ask(required, f"delta.{self._names[first]}")
-            except MismatchError:  # some have not changed, and wait for the others
+            except MismatchError:  # on some ranks the set has not changed, so they wait for the others
                 for i in others:
                     self._reduced(self._names[i], torch.zeros_like(self._parameters[i])).wait()
                 raise
@@ -142,7 +142,7 @@ class Deltas(Agreement):
 
     @property
     def skips(self) -> bool:
-        """Returns False: each step reduces something."""
+        """Return False: each step reduces something."""
         return False
 
     @skips.setter
@@ -150,7 +150,7 @@ class Deltas(Agreement):
         raise ValueError("skip_synchronize() is not for op=Adasum, which reduces what step() has changed, after it")
 
     def before_unscaling(self) -> None:
-        """Refused: a GradScaler would judge each rank's own gradients, and the ranks not step alike."""
+        """Refuse: with a GradScaler, each rank would judge its own gradients, and the ranks would not all step."""
         if not self._is_alone:
             raise ValueError(
                 "GradScaler cannot be used with op=Adasum: each rank would decide by its own gradients whether to "
@@ -158,15 +158,15 @@ class Deltas(Agreement):
             )
 
     def before_zeroing(self) -> None:
-        """Raises ValueError after an interrupted step."""
+        """Raise ValueError after an interrupted step."""
         self._check_complete("zero_grad()")
 
     def before_extending(self) -> None:
-        """Raises ValueError after an interrupted step."""
+        """Raise ValueError after an interrupted step."""
         self._check_complete("add_param_group()")
 
     def extend(self, parameters: Sequence[Parameter], names: Sequence[str]) -> None:
-        """The optimizer has more parameters. Raises like `check_free`."""
+        """Add more parameters of the optimizer. Raises like `check_free`."""
         check_free(parameters, names)
         self._parameters += parameters
         self._names += names

@@ -1,6 +1,7 @@
 """Reduces the gradients of a Keras optimizer.
 
-Keras hands them over when backward is over, so all are submitted at once, in place where they are the variables' own:
+Keras hands the gradients over after backward, so all are submitted at once; they are reduced in place if they are the
+variables' own gradients:
 
     apply --step--> [added up over the passes] --GradientReducer.finish--> the user's own apply
 """
@@ -23,13 +24,13 @@ Variable = Any  # keras.Variable
 class Exchange:
     """Reduces the gradients of one optimizer; a farandole.plugin.KerasExchange.
 
-    Gradients are paired with those of the other ranks by their place in the list, since the names of variables count
-    what only one rank may have made. One that is None counts as zeros, for another rank may have one. In a world of one
-    nothing is changed.
+    Gradients are paired with those of the other ranks by their position in the list, since the numbers in variable
+    names also count variables that only one rank may have made. A gradient that is None counts as zeros, because
+    another rank may have one. In a world of one nothing is changed.
     """
 
     def __init__(self, options: ExchangeOptions) -> None:
-        """Check the remaining arguments, see farandole_torch.keras.DistributedOptimizer."""
+        """Check the remaining arguments; see farandole_torch.keras.DistributedOptimizer."""
         self.options = options
         self._how: dict[str, Any] = {
             "op": options.op,
@@ -38,15 +39,15 @@ class Exchange:
             "process_set": options.process_set,
         }
         self._groups, self._prefix = options.groups, f"{options.name}." if options.name else ""
-        self._reducer([])  # which refuses what is out of range
+        self._reducer([])  # raises an error for arguments that are out of range
         self._passes, self._average_passes = options.passes, options.average_passes
         self._process_set, self._scale_local = options.process_set, options.scale_local
         self._sparse_as_dense = options.sparse_as_dense
-        # By key_of; with the variables, without which their keys might become those of others.
+        # Indexed by key_of. The variables are kept, too: otherwise other variables might get their keys.
         self._local: dict[int, Variable] = {}
         self._reducers: dict[tuple[int, ...], tuple[list[Variable], GradientReducer[Tensor]]] = {}
         self._sums: dict[int, tuple[Variable, Tensor]] = {}  # of the gradients since the last update
-        self._count = 0  # how many passes are in them
+        self._count = 0  # the number of passes added up in `_sums`
 
     def register_local_var(self, variable: Variable) -> None:
         """Leave the gradient of this variable to each rank."""
@@ -78,7 +79,7 @@ class Exchange:
         return apply(self._reduced(self._take(variables), variables))
 
     def _reduced(self, gradients: Sequence[Tensor | None], variables: Sequence[Variable]) -> list[Tensor | None]:
-        """The gradients of all ranks, one for each variable."""
+        """Return the gradients of all ranks combined, one for each variable."""
         results = list(gradients)
         if is_alone(self._process_set):
             return results
@@ -102,7 +103,9 @@ class Exchange:
         return gradient if is_ours else gradient.clone()
 
     def _own(self, gradient: Tensor | None) -> Tensor | None:
-        """The gradients that stay on this rank; scaled, since the losses of the other ranks do not depend on them."""
+        """Return the gradient that stays on this rank, scaled because the losses of the other ranks do not depend on
+        it.
+        """
         if gradient is None or not self._scale_local:
             return gradient
         return gradient / (farandole.size() if self._process_set is None else self._process_set.size())
@@ -119,7 +122,9 @@ class Exchange:
                 self._sums[key] = variable, gradient.to_dense() if gradient.is_sparse else gradient.clone()
 
     def _take(self, variables: Sequence[Variable]) -> list[Tensor | None]:
-        """The variables' sums, or averages, which start again; None where no pass had a gradient."""
+        """Return the variables' sums, or averages, and start them again; None for a variable that no pass had a
+        gradient for.
+        """
         sums, self._sums, self._count = self._sums, {}, 0
         if self._average_passes:
             for _, total in sums.values():
@@ -127,7 +132,9 @@ class Exchange:
         return [sums[key_of(each)][1] if key_of(each) in sums else None for each in variables]
 
     def _reducer_of(self, variables: Sequence[Variable]) -> GradientReducer[Tensor]:
-        """The same while the variables are; programs with two models may have one optimizer for both."""
+        """Return the reducer of these variables, always the same one: programs with two models may use one optimizer
+        for both.
+        """
         keys = tuple(map(key_of, variables))
         if keys not in self._reducers:
             self._reducers[keys] = list(variables), self._reducer(variables)
@@ -139,7 +146,7 @@ class Exchange:
 
 
 def _indices(groups: Groups, variables: Sequence[Variable]) -> list[list[int]]:
-    """The groups as places in the list of variables."""
+    """Return the groups as positions in the list of variables."""
     if isinstance(groups, int):
         return even_groups(len(variables), groups)
     index_of = {key_of(each): index for index, each in enumerate(variables)}

@@ -11,7 +11,7 @@ class Pending(Protocol):
     """An operation whose future is not complete yet."""
 
     def complete_future(self) -> None:
-        """Wait for the operation, complete its future, and run the callbacks of that."""
+        """Wait for the operation, complete its future, and run the future's callbacks."""
 
 
 class Completer(threading.Thread):
@@ -21,13 +21,13 @@ class Completer(threading.Thread):
 class Futures:
     """Completes each future in a thread that waits for nothing else.
 
-    A callback may wait for another operation, also for a later one, so there are as many threads as there are futures
-    that are not complete. Threads are used again; they end with `end`.
+    A callback may wait for another operation, even for a later one, so each future that is not complete has a thread.
+    Threads are reused until `end` is called.
     """
 
     def __init__(self) -> None:
-        self._pending: queue.Queue[Pending | None] = queue.Queue()  # None: end
-        self._idle = threading.Semaphore(0)  # a count of threads
+        self._pending: queue.Queue[Pending | None] = queue.Queue()  # None tells a thread to end
+        self._idle = threading.Semaphore(0)  # number of idle threads
 
     def add(self, pending: Pending) -> None:
         self._pending.put(pending)
@@ -35,11 +35,11 @@ class Futures:
             Completer(target=self._run, name="farandole futures", daemon=True).start()
 
     def join(self) -> None:
-        """Block until all are complete and their callbacks are over."""
+        """Block until all futures are complete and their callbacks have returned."""
         self._pending.join()
 
     def end(self) -> None:
-        """Let the threads end when they have completed what was added."""
+        """Let the threads end after they have completed the futures that were added."""
         self._pending.put(None)
 
     def _run(self) -> None:
@@ -48,7 +48,7 @@ class Futures:
         self._pending.put(None)  # for the next thread
 
     def _complete_next(self) -> bool:
-        """Keeps nothing alive while the thread waits for more."""
+        """Complete the next future. Keeps nothing alive while the thread waits for more."""
         pending = self._pending.get()
         try:
             if pending is not None:

@@ -1,4 +1,4 @@
-"""A GPU of its own for each rank of a host, where the script chooses none."""
+"""Chooses a separate GPU for each rank of a host if the script chooses none."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from farandole_torch._private import when_cuda_is_initialized
 
 
 def init(comm: Communicator | None = None, process_sets: ProcessSets | None = None) -> None:
-    """As `farandole.init`. A script that chooses no GPU gets this rank's: that of its `local_rank()`.
+    """Join the job, as `farandole.init` does, and choose the GPU numbered `local_rank()` unless the script chooses one.
 
-    It becomes torch's current device when CUDA is initialized, which this function does not do; by then
-    CUDA_VISIBLE_DEVICES may still change. `torch.cuda.set_device`, before or after, is obeyed.
+    The GPU becomes torch's current device when CUDA is initialized. This function does not initialize CUDA, so
+    CUDA_VISIBLE_DEVICES may still change. `torch.cuda.set_device` takes precedence, before or after this call.
 
     Example:
         >>> hvd.init()
@@ -27,9 +27,9 @@ def init(comm: Communicator | None = None, process_sets: ProcessSets | None = No
     _choose_later()
 
 
-@cache  # for the process
+@cache  # once per process
 def _choose_later() -> None:
-    if not torch.cuda.is_initialized():  # else the script has chosen, or works on one already
+    if not torch.cuda.is_initialized():  # otherwise the script has chosen a GPU, or already works on one
         when_cuda_is_initialized(_choose)
 
 
@@ -39,7 +39,7 @@ def _choose() -> None:
     mine, visible = farandole.local_rank(), torch.cuda.device_count()
     if mine < visible:
         torch.cuda.set_device(mine)
-    elif visible > 1:  # one that each rank sees alone is its own
+    elif visible > 1:  # a single visible GPU is this rank's own
         warnings.warn(
             f"rank {farandole.rank()} is number {mine} of the {farandole.local_size()} ranks on this host and sees "
             f"{visible} GPUs only, so it shares GPU {torch.cuda.current_device()}: start fewer ranks, show it more by "

@@ -1,4 +1,4 @@
-"""Keras's variables on PyTorch, as the core's functions for Keras see them."""
+"""Keras's variables on PyTorch, in the form that the core's functions for Keras use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 try:
     import keras
-except ImportError as error:  # also of the framework that Keras would use
+except ImportError as error:  # also raised by the framework that Keras would use
     remedy = (
         "install Keras 3: python -m pip install 'keras>=3'"
         if error.name == "keras"
@@ -74,7 +74,7 @@ class PyTorch:
     def result(self, given: Any, tensor: Tensor) -> Any:
         if isinstance(given, Tensor | keras.Variable):
             return tensor
-        return tensor.cpu().numpy()[()]  # an array without dimensions is a number
+        return tensor.cpu().numpy()[()]  # an array without dimensions becomes a number
 
     def compiler(self) -> str:
         return ""

@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader, with batches that are shared out to the ranks that there are."""
+"""PyTorch's DataLoader, with batches shared out among the current ranks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch.utils.data import Dataset, DistributedSampler, IterableDataset, Sampl
 
 
 class DataLoader(ElasticLoader, torch.utils.data.DataLoader):  # type: ignore[misc, type-arg, unused-ignore]
-    """PyTorch's DataLoader, which after a change of the ranks gives what is left of the pass: each sample in one step.
+    """PyTorch's DataLoader that continues an interrupted pass after the ranks have changed: each sample is in one step.
 
-    It takes the arguments of `torch.utils.data.DataLoader`; `batch_size` is of each rank. Give it to the state. A batch
-    is recorded when the loop gets it, and not when a worker has loaded it: call `state.commit()` after the step of the
-    batch, and before the loop takes the next one.
+    It takes the arguments of `torch.utils.data.DataLoader`; `batch_size` is the batch size of each rank. Pass the
+    loader to the state. A batch is recorded when the loop gets it, not when a worker has loaded it: call
+    `state.commit()` after the step of the batch, and before the loop takes the next one.
 
-    All ranks have as many batches, and none is empty: the samples that are left for the last step are shared out
-    evenly. Where fewer are left than there are ranks, all ranks take the same ones (`is_common`), so that their average
-    gradient is that of one step. See `farandole.elastic.Batches`.
+    All ranks have the same number of batches, and none is empty: the samples left for the last step are shared out
+    evenly. If fewer are left than there are ranks, all ranks take the same ones (`is_common`), so that the average of
+    their gradients is the gradient of those samples. See `farandole.elastic.Batches`.
 
     Example:
         >>> loader = hvd.elastic.DataLoader(torch.arange(10), batch_size=3, shuffle=True, seed=1, num_workers=2)
@@ -47,24 +47,24 @@ class DataLoader(ElasticLoader, torch.utils.data.DataLoader):  # type: ignore[mi
         seed: int = 0,
         **options: Any,
     ) -> None:
-        """Load the samples of `dataset`, the same on all ranks.
+        """Load the samples of `dataset`, which must be the same on all ranks.
 
         Args:
-            dataset: with a length, and samples by their indices.
+            dataset: has a length, and returns samples by their indices.
             batch_size: samples of each rank in a step.
-            shuffle: another order in each pass, by `seed` and the number of the pass.
+            shuffle: use another order in each pass, determined by `seed` and the number of the pass.
             sampler: gives the indices of all ranks for a pass, in place of `shuffle`: the same on all ranks and each
                 time, by `set_epoch(epoch)`, which is called before, and its own seed alone.
             batch_sampler: likewise gives batches; each rank takes one of them in a step.
             num_workers: processes that load batches ahead.
-            collate_fn: makes a batch of a list of samples.
+            collate_fn: makes a batch from a list of samples.
             drop_last: leave out the samples that do not make a whole batch for each rank.
             seed: the same on all ranks.
-            options: others of PyTorch's, such as `persistent_workers` and `pin_memory`.
+            options: other options of PyTorch's DataLoader, such as `persistent_workers` and `pin_memory`.
 
         Raises:
             ValueError: arguments that exclude each other, batches in no order, or a sampler that shares out itself.
-            TypeError: data that cannot be read by indices.
+            TypeError: the data cannot be read by index.
         """
         if isinstance(dataset, IterableDataset):
             raise TypeError(
@@ -83,10 +83,10 @@ class DataLoader(ElasticLoader, torch.utils.data.DataLoader):  # type: ignore[mi
         planned = PlannedBatches(dataset, given, bool(shuffle), seed, drop_last, *others)
         self._batches = planned.batches
         super().__init__(dataset, batch_sampler=planned, num_workers=num_workers, collate_fn=collate_fn, **options)
-        self.__dict__.update(batch_size=given, drop_last=drop_last)  # which PyTorch's loader lets nobody set
+        self.__dict__.update(batch_size=given, drop_last=drop_last)  # PyTorch's loader lets nobody set these
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override, unused-ignore]
-        """The batches of what is left of the pass; of the next pass, where a loop has ended this one."""
+        """Yield the batches that are left of the pass, or those of the next pass after a loop has ended this one."""
         loop = self._batches.begin()
         return loop.given(super().__iter__())
 

@@ -1,4 +1,4 @@
-"""Messages from one rank of a group to another, which the other ranks take no part in."""
+"""Messages from one rank of a group to another, without the other ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole_torch._work import Work
 
 
 class Messages(Group):
-    """send, recv and recv_anysource. Messages of one rank with one tag arrive in the order in which they are sent."""
+    """send, recv and recv_anysource. Messages from one rank with one tag arrive in the order in which they are sent."""
 
     def send(self, tensors: list[Tensor], target: int, tag: int = 0) -> Work:
         sent = [as_known(each).detach().cpu().resolve_neg().resolve_conj().contiguous() for each in tensors]
@@ -47,12 +47,12 @@ class Messages(Group):
 
 
 class Transfer(Handle[Any]):
-    """A message under way, as a handle. After the time limit of a wait it is given up."""
+    """A message under way, as a handle. It is canceled after the time limit of a wait."""
 
     def __init__(self, transfer: Any, limit_s: Callable[[], float], then: Callable[[], None] | None = None) -> None:
-        """`limit_s`: how long waits last by default. `then`: called once, after the message."""
+        """`limit_s`: returns the default time limit of waits. `then`: called once, after the message."""
         self._transfer, self._default_limit_s, self._then = transfer, limit_s, then
-        self._lock = threading.Lock()  # of `then`
+        self._lock = threading.Lock()  # protects `then`
 
     def done(self) -> bool:
         return bool(self._transfer.done())
@@ -69,15 +69,15 @@ class Transfer(Handle[Any]):
 
     @property
     def source(self) -> int:
-        """The rank of the world that has sent it. REQUIRES: it is complete."""
+        """The world rank of the sender. REQUIRES: the message is complete."""
         return int(self._transfer.source)
 
 
 class Received(Work):
-    """Messages that are received, perhaps from just anyone."""
+    """Messages being received, perhaps from any rank."""
 
     def source_rank(self) -> int:
-        """The sender's number in the group."""
+        """Return the sender's number in the group."""
         return self._group.rank_of(self.handles[0].source)  # type: ignore[attr-defined]
 
     _source_rank = source_rank

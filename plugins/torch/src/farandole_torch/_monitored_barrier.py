@@ -1,6 +1,6 @@
-"""A barrier that says who is missing, and leaves the group as it was.
+"""A barrier that reports missing ranks and leaves the group usable.
 
-It goes through torch's store, so it also works while operations of the group are stuck:
+It uses torch's store, so it also works while operations of the group are stuck:
 
     rank r > 0    sets "<n>/r", waits for "<n>/0"
     rank 0        waits for "<n>/1", "<n>/2", ..., then sets "<n>/0" to "passed" or "failed"
@@ -31,8 +31,8 @@ class MonitoredBarrier:
         """Block until all ranks have called.
 
         Raises:
-            DeadlineError: a rank has not come in time. On rank 0 the message names it or, with `wait_all_ranks`, all
-                that are missing; the others refer to rank 0.
+            DeadlineError: a rank has not called in time. On rank 0 the message names that rank or, with
+                `wait_all_ranks`, all missing ranks; the other ranks' messages refer to rank 0.
         """
         self._calls += 1
         deadline = time.monotonic() + timeout.total_seconds()
@@ -54,7 +54,7 @@ class MonitoredBarrier:
             )
 
     def _missing(self, deadline: float, all_of_them: bool) -> list[int]:
-        """The ranks that do not come, or the first of them; rank 0 itself if there is no time to wait for one."""
+        """Return the missing ranks, or only the first; rank 0 itself if there is no time to wait for any other."""
         missing: list[int] = []
         for rank in range(1, self._size):
             if time.monotonic() >= deadline and not all_of_them:
@@ -73,15 +73,15 @@ class MonitoredBarrier:
         try:
             self._store.wait([key], timedelta(seconds=left_s))
         except RuntimeError:
-            if time.monotonic() < deadline - 0.01:  # the store has failed; it counts in milliseconds
+            if time.monotonic() < deadline - 0.01:  # the store has failed; it measures time in milliseconds
                 raise
             return False
         return True
 
     def _forget(self, call: int) -> None:
-        """Delete the keys of an earlier call, which all ranks have left: they are in a later one."""
+        """Delete the keys of an earlier call. All ranks have left it, since they are in a later one."""
         for rank in range(self._size if call else 0):
-            with suppress(RuntimeError, NotImplementedError):  # not every store can
+            with suppress(RuntimeError, NotImplementedError):  # not every store supports it
                 self._store.delete_key(self._key(rank, call))
 
     def _key(self, rank: int, call: int = 0) -> str:

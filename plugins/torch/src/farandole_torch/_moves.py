@@ -1,4 +1,4 @@
-"""The operations of a group that move tensors and reduce nothing."""
+"""The operations of a group that move tensors without reducing them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Moves(Group):
         return self._gathered(inputs, lambda all: fill(outputs, all), outputs, "all_gather_into_tensor")
 
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Work:
-        def fill_all(gathered: list[Tensor]) -> None:  # outputs: of each rank, all tensors
+        def fill_all(gathered: list[Tensor]) -> None:  # outputs: for each rank, all its tensors
             for index, flat in enumerate(gathered):
                 fill_flat([of_rank[index] for of_rank in outputs], flat)
 
@@ -88,7 +88,7 @@ class Moves(Group):
         result: list[Any],
         whole: Tensor | None = None,
     ) -> Work:
-        """Send one tensor to each rank. `received`: what comes from each; `whole`: what `sent` are the parts of."""
+        """Send one tensor to each rank. `received`: what to fill, one from each; `whole`: what `sent` is split from."""
         parts = [as_known(sent[rank]).reshape(-1) for rank in self.rank_at]
         targets = [received[rank] for rank in self.rank_at] if received else []
         flat = _joined(parts) if whole is None or self.positions is not None else as_known(whole).reshape(-1)
@@ -98,25 +98,25 @@ class Moves(Group):
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """One tensor of flat ones, which is one of these where the others are empty."""
+    """Return one tensor with the values of flat ones: one of them, without a copy, if the others are empty."""
     full = [each for each in parts if each.numel()]
     return torch.cat(full) if len(full) > 1 else full[0] if full else parts[0]
 
 
 def as_known(tensor: Tensor) -> Tensor:
-    """The tensor or, of an element type that the core does not know, such as 8-bit floats, its bytes."""
+    """Return the tensor, or its bytes if the core does not know the element type, such as 8-bit floats."""
     return tensor if tensor.dtype in _KNOWN else tensor.view(torch.uint8)
 
 
 def fill(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy tensors of as many elements."""
+    """Copy tensors to tensors with the same numbers of elements."""
     with torch.no_grad():
         for target, source in zip(targets, sources, strict=True):
             target.copy_(source if source.shape == target.shape else source.reshape(target.shape))
 
 
 def fill_flat(targets: Sequence[Tensor], flat: Tensor) -> None:
-    """Copy the parts of a flat tensor; `flat` may be the bytes of what it has."""
+    """Copy the parts of a flat tensor to `targets`; `flat` may hold them as bytes."""
     if targets:
         flat = flat.reshape(-1).view(targets[0].dtype)
         fill(targets, flat.split([each.numel() for each in targets]))

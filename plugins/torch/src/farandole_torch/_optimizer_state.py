@@ -46,7 +46,7 @@ def _cloned(value: Any) -> Any:
 
 
 def _step_follows(group: dict[str, Any]) -> bool:
-    """Returns whether torch keeps step counts on the parameter's device."""
+    """Return whether torch keeps step counts on the parameter's device."""
     return bool(group.get("fused") or group.get("capturable"))
 
 

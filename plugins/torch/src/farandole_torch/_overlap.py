@@ -13,7 +13,7 @@ from farandole_torch._owners import Parameter
 
 
 def pays(parameters: Iterable[Parameter]) -> bool:
-    """Returns whether a step takes less time with gradients that travel while backward runs.
+    """Return whether a step takes less time with gradients that travel while backward runs.
 
     It does where somebody else computes or waits meanwhile: a GPU, the network, or a core without a rank's thread.
     Where each core runs a thread of a rank, sums between the ranks of a host only take it from backward, and its caches

@@ -23,7 +23,7 @@ class Owner(Protocol):
 
     @property
     def in_flight(self) -> bool:
-        """Returns whether a reduction is on its way."""
+        """Return whether a reduction is on its way."""
 
 
 _lock = threading.Lock()
@@ -32,7 +32,7 @@ _owners: Any = WeakIdKeyDictionary()  # parameter -> its owner, weakly
 
 
 def check_free(parameters: Sequence[Parameter], names: Sequence[str]) -> None:
-    """Raises ValueError where another optimizer's reductions of these parameters are on their way."""
+    """Raise ValueError if another optimizer's reductions of these parameters are on their way."""
     for parameter, name in zip(parameters, names, strict=True):
         owner = _owner(parameter)
         if owner is not None and owner.in_flight:

@@ -71,12 +71,12 @@ def hide_from_dynamo(function: Any) -> None:
 
 
 def is_called_by_engine(frame: FrameType) -> bool:
-    """Returns whether autograd's engine has called this frame: C++ did, and no hook or callback in Python."""
+    """Return whether autograd's engine has called this frame: C++ did, and no hook or callback in Python."""
     return frame.f_back is not None and frame.f_back.f_code is _RUN_BACKWARD
 
 
 def is_called_by_backward(frame: FrameType) -> bool:
-    """Returns whether a node of a backward pass has called this frame, from C++.
+    """Return whether a node of a backward pass has called this frame, from C++.
 
     When the last node has run, the engine makes the calls of `when_backward_is_over`, and they are in no node.
     """
@@ -94,12 +94,12 @@ def end_event(event: Any) -> None:
 
 
 def name_of_group(group: Any, default: str) -> str:
-    """Returns the name that torch.distributed gives the group; `default` until it has one."""
+    """Return the name that torch.distributed gives the group; `default` until it has one."""
     return str(torch.distributed.distributed_c10d._world.pg_names.get(group, default))
 
 
 def allocated_bytes(address: int) -> int:
-    """Returns how many bytes `malloc` has for this object of its; 0 for None, or where that cannot be asked."""
+    """Return how many bytes `malloc` has for this object of its; 0 for None, or where that cannot be asked."""
     ask = getattr(ctypes.CDLL(None), "malloc_usable_size", None)
     if ask is None:
         return 0

@@ -182,7 +182,7 @@ class Reduction(GradientReducer[Tensor], Agreement):
             self.synchronize()
 
     def before_zeroing(self) -> None:
-        """Raises ValueError between backward and step(), when gradients are on their way."""
+        """Raise ValueError between backward and step(), when gradients are on their way."""
         if self.in_flight:
             raise ValueError(
                 "zero_grad() came between backward() and step(), while gradients are being reduced: call it before "
@@ -207,7 +207,7 @@ class Reduction(GradientReducer[Tensor], Agreement):
         GradientReducer.forget(self)
 
     def before_extending(self) -> None:
-        """Raises ValueError when gradients are on their way."""
+        """Raise ValueError when gradients are on their way."""
         if self.in_flight:
             raise ValueError(
                 "add_param_group() came between backward() and step(), while gradients are being reduced: call it "

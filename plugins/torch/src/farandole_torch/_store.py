@@ -331,7 +331,7 @@ def open_store() -> Store:
 
 
 def _to_bytes(value: object) -> bytes:
-    """Raises TypeError, _RefusedError."""
+    """Raise TypeError, _RefusedError."""
     if isinstance(value, str):
         value = value.encode()
     if not isinstance(value, (bytes, bytearray, memoryview)):

@@ -11,7 +11,7 @@ _VERSION = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2]
 
 
 def require(what: str, oldest: tuple[int, int]) -> None:
-    """Raises ImportError, which says what to install, with an older version."""
+    """Raise ImportError, which says what to install, with an older version."""
     if oldest > _VERSION:
         wanted = ".".join(map(str, oldest))
         raise ImportError(

@@ -88,7 +88,7 @@ class Work(dist.Work):  # type: ignore[misc]  # torch is not read
         self.wait()
 
     def is_completed(self) -> bool:
-        """Returns whether the results are there; never blocks for long."""
+        """Return whether the results are there; never blocks for long."""
         if not self._is_over():
             return False
         self.exception()  # who polls need not wait: what the core allocated is copied now
@@ -129,7 +129,7 @@ class Work(dist.Work):  # type: ignore[misc]  # torch is not read
         self._trigger.set_result(None)
 
     def is_pending(self) -> bool:
-        """Returns whether the operation is under way."""
+        """Return whether the operation is under way."""
         return not self._is_over()
 
     def _have_future_completed(self, by_engine: bool) -> None:

@@ -10,10 +10,10 @@ class Compressor:
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """Returns the tensor to send, and what `decompress` needs."""
+        """Return the tensor to send, and what `decompress` needs."""
         raise NotImplementedError("a class derived from Compressor must have its own compress(tensor)")
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """Returns the received tensor as it was before `compress`."""
+        """Return the received tensor as it was before `compress`."""
         raise NotImplementedError("a class derived from Compressor must have its own decompress(tensor, ctx)")

@@ -18,7 +18,7 @@ _cache = functools.cache
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Returns whether the framework and Farandole's plugin for it are installed."""
+    """Return whether the framework and Farandole's plugin for it are installed."""
     found = all(find_spec(name) is not None for name in (ext_base_name, f"farandole_{ext_base_name}"))
     if verbose:
         print(f"horovod.{ext_base_name}: {'available' if found else 'not available'}")
@@ -26,7 +26,7 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Returns whether there is a library of NVIDIA's driver for the framework's plugin to use."""
+    """Return whether there is a library of NVIDIA's driver for the framework's plugin to use."""
     return extension_available(ext_base_name, verbose) and farandole.cuda_built()
 
 
@@ -56,7 +56,7 @@ def ccl_built(verbose: bool = False) -> bool:
 
 
 def handle_average_backwards_compatibility(op: object, average: bool | None) -> object:
-    """Returns the reduction of the two arguments that collectives take; `average` is the older one.
+    """Return the reduction of the two arguments that collectives take; `average` is the older one.
 
     Raises:
         ValueError: both are given, or `op` is no reduction.
@@ -65,12 +65,12 @@ def handle_average_backwards_compatibility(op: object, average: bool | None) -> 
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """Returns whether the number is a power of two. Adasum does not need it here."""
+    """Return whether the number is a power of two. Adasum does not need it here."""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
 def split_list(l: list[T], n: int) -> list[list[T]]:  # noqa: E741
-    """Returns `n` parts of a list in its order, whose lengths differ by one at most."""
+    """Return `n` parts of a list in its order, whose lengths differ by one at most."""
     length, longer = divmod(len(l), n)
     starts = [part * length + min(part, longer) for part in range(n + 1)]
     return [l[start:end] for start, end in pairwise(starts)]
@@ -81,7 +81,7 @@ def check_installed_version(name: str, version: str, exception: BaseException | 
 
 
 def is_iterable(x: object) -> bool:
-    """Returns whether `iter(x)` works."""
+    """Return whether `iter(x)` works."""
     try:
         iter(x)  # type: ignore[call-overload]
     except TypeError:
@@ -90,7 +90,7 @@ def is_iterable(x: object) -> bool:
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Returns whether a version such as "2.13.0" is at least another.
+    """Return whether a version such as "2.13.0" is at least another.
 
     Raises:
         ValueError: one is no version.

@@ -87,7 +87,7 @@ class Store:
 
     @classmethod
     def matches(cls, path: str) -> bool:
-        """Returns whether a path or a URL is for this class."""
+        """Return whether a path or a URL is for this class."""
         return re.match(cls._begin, path) is not None
 
     @property

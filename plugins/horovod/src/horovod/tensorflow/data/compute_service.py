@@ -43,16 +43,16 @@ class TfDataServiceConfig:
     timeout: int = 60
 
     def compute_client(self, verbose: int = 1) -> ComputeClient:
-        """Returns a new client of the service."""
+        """Return a new client of the service."""
         return ComputeClient(self.addresses, self.key, verbose)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as values of JSON, the key among them."""
+        """Return the fields as values of JSON, the key among them."""
         return {**vars(self), "key": self.key.hex()}
 
     @staticmethod
     def from_dict(config: Mapping[str, Any]) -> TfDataServiceConfig:
-        """Returns the config of such values."""
+        """Return the config of such values."""
         addresses = {name: [(host, port) for host, port in each] for name, each in config["addresses"].items()}
         return TfDataServiceConfig(**{**config, "addresses": addresses, "key": bytes.fromhex(config["key"])})
 
@@ -66,7 +66,7 @@ class TfDataServiceConfig:
 
     @staticmethod
     def read(filename: str, wait_for_file_creation: bool = False) -> TfDataServiceConfig:
-        """Returns the config in a file; waits for it without end, if asked to."""
+        """Return the config in a file; waits for it without end, if asked to."""
         while wait_for_file_creation and not os.path.exists(filename):
             time.sleep(_POLL_SECONDS)
         return TfDataServiceConfig.from_dict(json.loads(Path(filename).read_text()))

@@ -78,7 +78,7 @@ class ComputeService:
         self._accepting.start()
 
     def addresses(self) -> dict[str, list[tuple[str, int]]]:
-        """Returns the addresses and ports of each interface."""
+        """Return the addresses and ports of each interface."""
         return self._addresses.copy()
 
     def shutdown(self) -> None:
@@ -200,7 +200,7 @@ class ComputeService:
             raise TimeoutException(f"there are no {what} after {timeout} s: see why in their output, or wait longer")
 
     def _are_admitted(self, hosts: list[str]) -> bool:
-        """Raises ConnectionError where a server has refused one of them."""
+        """Raise ConnectionError if a server has refused one of them."""
         if why := next((self._refused[host] for host in hosts if host in self._refused), ""):
             raise ConnectionError(why)
         last = max(map(self._hosts.index, hosts))
@@ -303,7 +303,7 @@ def _own_addresses() -> list[str]:
 
 
 def _checked(address: str) -> str:
-    """Raises ValueError for what is no IPv4 address."""
+    """Raise ValueError for what is no IPv4 address."""
     return str(ipaddress.IPv4Address(address))
 
 

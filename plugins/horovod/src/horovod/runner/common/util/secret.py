@@ -4,5 +4,5 @@ import os
 
 
 def make_secret_key() -> bytes:
-    """Returns a new key of 32 random bytes."""
+    """Return a new key of 32 random bytes."""
     return os.urandom(32)
